@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
     from edpbrl_gym.design import Design
 
-__all__ = ["Agent", "EpisodeStart", "State"]
+__all__ = ["Agent", "EpisodeStart", "State", "jsonable", "write_arrays"]
 
+T = TypeVar("T")
 State = tuple[NDArray[Any], ...] | None
 EpisodeStart = NDArray[np.bool_] | None
 
@@ -38,7 +39,7 @@ class Agent(ABC):
         num_options: K, the number of options of a question, at least 2.
         episodes: T, the number of episodes that the questions are planned for, at least 1.
         regularization: lambda of the ridge that the estimate will use, at least 0.
-        criterion: Optimality criterion of the design: "V", "A" or "D".
+        criterion: Optimality criterion of the design by its name (``edpbrl_gym.design.make_criterion``).
         seed: Seed of the agent's own randomness; the same seed gives the same actions.
 
     Attributes:
@@ -194,6 +195,12 @@ class Agent(ABC):
             )
         return array, False
 
+    def _made(self, what: T | None, name: str) -> T:
+        """What ``learn`` makes, or a RuntimeError before."""
+        if what is None:
+            raise RuntimeError(f"The agent {self.name!r} has no {name} yet; call learn() first.")
+        return what
+
     def _arguments(self) -> dict[str, Any]:
         """Constructor arguments as JSON-able values; extend it in a subclass that has more."""
         return {
@@ -209,3 +216,28 @@ class Agent(ABC):
 
     def _load(self, folder: Path) -> None:  # noqa: B027
         """Read what ``_save`` wrote."""
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an npz file, whole or not at all."""
+    with replacing(path) as part, open(part, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def jsonable(options: dict[str, Any]) -> dict[str, Any]:
+    """A copy of options, arrays as lists, with which an agent can be saved; TypeError for others."""
+    plain = {}
+    for name, value in options.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=_listed))
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"Expected {name} of names, numbers, arrays and dicts, got {value!r}: the agent is saved with it."
+            ) from None
+    return plain
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

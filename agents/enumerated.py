@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +12,19 @@ from edpbrl_gym._arrays import Floats32, Indices
 from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_choice_of, check_count
-from edpbrl_gym.agents.asking import AskingAgent
 from edpbrl_gym.agents.base import EpisodeStart, State
+from edpbrl_gym.agents.planner import POSTERIORS, AskingAgent, checked_prior
 from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.diffusion.enumeration import check_sequences, enumerate_from
-from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population import Population
+from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.planners import TokenFeatures
-from edpbrl_gym.planners.adaptive import AdaptivePlanner, Score
-from edpbrl_gym.planners.tracking import TastePrior
+from edpbrl_gym.planners.adaptive import AdaptivePlanner
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["EnumeratedAgent"]
 
 _MEMO_BYTES = 1 << 28  # of the features that are kept
-
-Blocks = Literal["last", "all"]
+_OPTIONS = ("mode", "score", "draws", "starts", "memory")  # of the planner
 
 
 class EnumeratedAgent(AskingAgent):
@@ -38,23 +34,18 @@ class EnumeratedAgent(AskingAgent):
     enumerates them from the observation, lets the `AdaptivePlanner` choose K of them under the posterior of all
     answers so far, and plays them. The pool of the planner changes with every noise, its posterior stays.
 
-    The K lanes of a group must begin from the same noise (``shared_noise=K``). The choice looks at the last images
-    (``blocks="last"``) or at the sums of the features over all blocks (``blocks="all"``), while a `PreferenceQuery`
-    asks after every block: the earlier blocks' answers are learned from too, but were not chosen for.
+    The K lanes of a group must begin from the same noise (``shared_noise=K``). The choice looks at the last images,
+    while a `PreferenceQuery` asks after every block: the earlier blocks' answers are learned from too, but were not
+    chosen for.
 
     Args:
         env: An environment with a ``model`` that can branch, such as ``edpbrl/DiffusionGuidance-v0``.
-        blocks: "last" or "all", see above.
         posterior: "vocabulary": `VocabularyPrior` of the last images of ``prior_noises`` noises; "ridge":
             N(0, I / lambda) with lambda the ``regularization``.
         prior: A proper prior of theta, taken as it is, or a `Population`, in place of ``posterior``.
         prior_noises: Number of noises that are enumerated for the prior.
-        mode: See `AdaptivePlanner`, as for score, draws, starts and memory.
-        score: See `AdaptivePlanner`.
-        draws: See `AdaptivePlanner`.
-        starts: See `AdaptivePlanner`.
-        memory: See `AdaptivePlanner`.
-        **arguments: See ``Agent``; ``criterion`` is not used.
+        **arguments: ``mode``, ``score``, ``draws``, ``starts`` and ``memory`` of `AdaptivePlanner`, and those of
+            ``Agent``; ``criterion`` is not used.
 
     Raises:
         TypeError: If the environment has no such model.
@@ -67,32 +58,17 @@ class EnumeratedAgent(AskingAgent):
         self,
         env: Any,
         *,
-        blocks: Blocks = "last",
-        posterior: Literal["ridge", "vocabulary"] = "vocabulary",
-        prior: GaussianPrior | Population | None = None,
+        posterior: str = "vocabulary",
+        prior: TastePrior | None = None,
         prior_noises: int = 8,
-        mode: Literal["learn", "best"] = "learn",
-        score: Score | None = None,
-        draws: int | None = None,
-        starts: int | None = None,
-        memory: int | None = None,
         **arguments: Any,
     ) -> None:
+        self.options = {name: arguments.pop(name) for name in _OPTIONS if name in arguments}
         super().__init__(env, **arguments)
         _check_branches(self.base)
-        self.blocks = check_choice_of(blocks, "blocks", ("last", "all"))
-        self.posterior = check_choice_of(posterior, "posterior", ("ridge", "vocabulary"))
-        if not isinstance(prior, GaussianPrior | Population | None):
-            raise TypeError(f"Expected prior to be a GaussianPrior, a Population or None, got {type(prior).__name__}")
-        self.prior = prior
+        self.posterior = check_choice_of(posterior, "posterior", POSTERIORS)
+        self.prior = checked_prior(prior)
         self.prior_noises = check_count(prior_noises, "prior_noises")
-        self.options: dict[str, Any] = {
-            "mode": mode,
-            "score": score,
-            "draws": draws,
-            "starts": starts,
-            "memory": memory,
-        }
         AdaptivePlanner.check_options(num_options=self.num_options, **self.options)
         count = check_sequences(self.base.model)
         if count < self.num_options:
@@ -102,6 +78,11 @@ class EnumeratedAgent(AskingAgent):
             )
         self._memo: OrderedDict[bytes, Floats32] = OrderedDict()
         self._sequences: Indices = np.empty((0, 0), dtype=np.int64)
+
+    @classmethod
+    def option_names(cls, **fixed: Any) -> list[str]:
+        """Those of the class and of the planner."""
+        return sorted({*super().option_names(**fixed), *_OPTIONS})
 
     def play_on(self, env: Any) -> Self:
         """From now on play these lanes, of the same model and directions.
@@ -123,19 +104,15 @@ class EnumeratedAgent(AskingAgent):
         """Enumerate the noises of the prior and set up the planner; forgets all answers."""
         model = self.base.model
         rng = generator(self.seed, "enumerated prior")
-        noises = self.prior_noises if self.posterior == "vocabulary" and self.prior is None else 1
+        noises = self.prior_noises if self.posterior != "ridge" and self.prior is None else 1
         trees = self._enumerate(model.start([model.draw_seed(rng) for _ in range(noises)]))
         self._sequences = trees.sequences()
         names = tuple(" ".join(map(str, sequence)) for sequence in self._sequences.tolist())
         vocabulary = Vocabulary(("actions",), (names,))
-        rows = self._rows(trees)
-        prior: TastePrior
-        if self.prior is not None:
-            prior = self.prior
-        elif self.posterior == "ridge":
-            prior = self._isotropic(trees.dimension)
-        else:
-            prior = VocabularyPrior(trees.features[-1].reshape(-1, trees.dimension))
+        rows = np.asarray(trees.features[-1], dtype=np.float32)
+        prior = self.prior
+        if prior is None:
+            prior = self._named(self.posterior, trees.features[-1].reshape(-1, trees.dimension))
         self.planner = AdaptivePlanner(
             vocabulary,
             options=TokenFeatures(vocabulary, rows[0]),
@@ -156,13 +133,13 @@ class EnumeratedAgent(AskingAgent):
     ) -> tuple[NDArray[Any], State]:
         """The next actions of the sequences that each group plays; a group that begins gets new ones.
 
-        Which block a lane is at is read off its observation. Complete lanes get action 0. See the base class.
+        Which block a lane is at is read off its observation. Complete lanes get action 0.
 
         Raises:
             ValueError: If the lanes are no whole number of groups of K, the lanes of a group are not in step or begin
                 from different noises, or ``state`` doesn't say what a group plays.
         """
-        self._ready()
+        self._made(self.planner, "planner")
         observations, single = self._batch(observation)
         groups = self._groups(observations, single)
         horizon = int(self.base.model.horizon)
@@ -191,7 +168,7 @@ class EnumeratedAgent(AskingAgent):
                 f"Expected the {self.num_options} lanes of a group to begin from the same noise, got different ones; "
                 f"make the lanes with shared_noise={self.num_options}."
             )
-        planner = self._ready()
+        planner = self._made(self.planner, "planner")
         assert isinstance(planner, AdaptivePlanner)
         planner.replace_items(self._pool(observations[0]))
         tokens = planner.ask(np.empty((self.num_options, 0), dtype=np.int64))
@@ -201,7 +178,7 @@ class EnumeratedAgent(AskingAgent):
         """What the choice looks at for every sequence from a first observation, (A^B, d)."""
         key = np.ascontiguousarray(observation).tobytes()
         if key not in self._memo:
-            self._memo[key] = self._rows(self._enumerate(observation[None]))[0]
+            self._memo[key] = np.asarray(self._enumerate(observation[None]).features[-1][0], dtype=np.float32)
             while len(self._memo) > 1 and len(self._memo) * self._memo[key].nbytes > _MEMO_BYTES:
                 self._memo.popitem(last=False)
         self._memo.move_to_end(key)
@@ -210,16 +187,8 @@ class EnumeratedAgent(AskingAgent):
     def _enumerate(self, observations: NDArray[Any]) -> EpisodeTrees:
         return enumerate_from(self.base.model, observations, features=self.base.trajectory_features)
 
-    def _rows(self, trees: EpisodeTrees) -> Floats32:
-        """Features of the last image of every sequence, or their sums over the blocks, (n, A^B, d)."""
-        if self.blocks == "last":
-            return np.asarray(trees.features[-1], dtype=np.float32)
-        leaves = trees.features[-1].shape[1]
-        shown = [np.repeat(level, leaves // level.shape[1], axis=1) for level in trees.features]
-        return np.sum(shown, axis=0, dtype=np.float32)
-
     def _arguments(self) -> dict[str, Any]:
-        own = {"blocks": self.blocks, "posterior": self.posterior, "prior_noises": self.prior_noises}
+        own = {"posterior": self.posterior, "prior_noises": self.prior_noises}
         return {**super()._arguments(), **own, **self.options}
 
 

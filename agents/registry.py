@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edpbrl_gym._compat import Need, check_installed, import_string
+from edpbrl_gym._compat import Need, check_installed, class_of
+from edpbrl_gym._validation import known_name
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.planners.registry import PLANNERS
 
@@ -48,40 +49,17 @@ AGENTS: dict[str, AgentEntry] = {
     },
     "deep": AgentEntry("edpbrl_gym.agents.deep:DeepDesignAgent", "ED-PBRL (deep RL)"),
     "enumerated": AgentEntry("edpbrl_gym.agents.enumerated:EnumeratedAgent", "Adaptive over enumerated episodes"),
-    "random": AgentEntry("edpbrl_gym.agents.random:RandomAgent", "Random"),
+    "random": AgentEntry("edpbrl_gym.agents.tabular:RandomAgent", "Random"),
     "reinforce": AgentEntry("edpbrl_gym.agents.reinforce:ReinforceAgent", "REINFORCE"),
-    "reinforce-network": AgentEntry("edpbrl_gym.agents.network:NetworkReinforceAgent", "REINFORCE (networks)"),
 }
 """All agents by name; every planner's name is an agent's, but "random" plays legal actions of any environment."""
 
 
 def agent_class(name: str) -> type[Agent]:
-    """Return the agent class of a registered name, or of an import string "package.module:Class".
-
-    Raises:
-        ValueError: If the name is unknown; the message lists the known ones.
-        ImportError: If the module or the class of an import string can't be found.
-        TypeError: If ``name`` is no string, or what it names is no subclass of ``Agent``.
-    """
-    if not isinstance(name, str):
-        raise TypeError(
-            f"Expected the name of an agent or an import string, got {name!r}; a class can be called directly, without "
-            "make_agent."
-        )
-    path = AGENTS[name].path if name in AGENTS else name
-    module_name, colon, class_name = path.partition(":")
-    if not colon or not module_name or not class_name:
-        planners = {name for name in PLANNERS if name != "random"}
-        raise ValueError(
-            f"Expected an agent among {', '.join(sorted(set(AGENTS) - planners))}, a planner among "
-            f"{', '.join(sorted(planners))}, or an import string such as 'my_package.my_module:MyAgent', got {name!r}."
-        )
-    cls = import_string(path, "agent")
-    if not (isinstance(cls, type) and issubclass(cls, Agent)):
-        raise TypeError(
-            f"Expected {name!r} to be a subclass of edpbrl_gym.agents.base.Agent, got {cls!r}; inherit from it."
-        )
-    return cls
+    """The class of an agent of the table, or of an import string; raises as ``class_of``."""
+    planners = {name for name in PLANNERS if name != "random"}
+    listed = f"{', '.join(sorted(set(AGENTS) - planners))}, a planner among {', '.join(sorted(planners))}"
+    return class_of(name, AGENTS, Agent, kind="an agent", listed=listed)
 
 
 def agent_needs(name: str) -> list[Need]:
@@ -123,7 +101,7 @@ def make_agent(
         num_options: K, the options of a question.
         episodes: T, the episodes planned for.
         regularization: lambda of the estimate.
-        criterion: "V" (the paper's), "A" or "D"; None is the agent's own default, "V" for most.
+        criterion: Name of the design's criterion (`make_criterion`); None is the agent's own default, "V" for most.
         seed: Seed of the agent.
         **options: More arguments of that agent, such as ``max_iterations`` of ``frank_wolfe``.
 
@@ -133,7 +111,9 @@ def make_agent(
     Raises:
         TypeError: If the agent has no such option; the message lists those that it has.
         ValueError: If the name or an argument is wrong.
+        ModuleNotFoundError: If a package that it needs isn't installed; the message says what to install.
     """
+    check_agent(name)
     cls, fixed = agent_class(name), _fixed(name)
     if criterion is not None:
         options["criterion"] = criterion
@@ -158,4 +138,5 @@ def make_agent(
 
 def _fixed(name: str) -> Mapping[str, Any]:
     """The options that a name stands for."""
-    return AGENTS[name].options if name in AGENTS else {}
+    entry = AGENTS.get(known_name(name, AGENTS))
+    return {} if entry is None else entry.options

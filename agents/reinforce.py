@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, question_lanes
 from edpbrl_gym._files import replacing
-from edpbrl_gym._validation import check_choice_of, check_count
+from edpbrl_gym._validation import check_choice_of, check_count, known_name
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State
-from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.language.settings import ReinforceSettings
 from edpbrl_gym.language.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from edpbrl_gym.language.model import LanguageModel
-    from edpbrl_gym.language.policy_set import Policies
+    from edpbrl_gym.language.policies import Policies
 
 __all__ = ["ReinforceAgent"]
 
@@ -46,28 +45,22 @@ class ReinforceAgent(Agent):
         comparisons = collect(words, agent.play_on(words), oracle, episodes=...)
 
     There ``predict`` names the model that writes each lane's next word, ``numpy.arange(num_envs) % K``.
-    ``sample_queries`` gives the same kind of questions without an environment's steps.
 
     Args:
         env: A text-generation environment, single or vector, with ``.language_model``, ``.encoder`` and ``.model``.
         kind: "adapters" (LoRA adapters on one frozen model) or "copies" (K full models).
         rank: Rank of the adapters.
         noise: Standard deviation of the noise on the models' initial weights, so that they differ.
-        training: Some fields of `ReinforceSettings` as a dict (not words, max_tokens, episodes, regularization and
-            seed, which are those of the environment and the agent), or a `ReinforceSettings` that agrees with these.
+        training: Some fields of `ReinforceSettings`; words, max_tokens, episodes, regularization and seed are those of
+            the environment and the agent.
         folder: Folder of the training's checkpoints, from which it resumes; None keeps none.
         criterion: "D", the only one that it optimises.
         **arguments: See ``Agent``.
 
-    Attributes:
-        policies: The K models, after ``learn``.
-        history: Log of the training, after ``learn``.
-        training: The settings of the training.
-
     Raises:
         TypeError: If the environment lacks one of the attributes, or ``training`` has an unknown field.
-        ValueError: If the criterion is another one, a setting is out of range or not that of the environment or the
-            agent, or the environment can't be played (see `play_on`).
+        ValueError: If the criterion is another one, a setting is out of range, or the environment can't be played (see
+            `play_on`).
     """
 
     name = "reinforce"
@@ -80,55 +73,42 @@ class ReinforceAgent(Agent):
         kind: Literal["adapters", "copies"] = "adapters",
         rank: int = 8,
         noise: float = 0.0,
-        training: ReinforceSettings | dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
         folder: str | Path | None = None,
         criterion: str = "D",
         **arguments: Any,
     ) -> None:
-        super().__init__(env, criterion=criterion, **arguments)
+        super().__init__(env, criterion=known_name(criterion, ("D",)), **arguments)
         for attribute in ("language_model", "encoder", "model"):
             if not hasattr(type(self.base), attribute) and not hasattr(self.base, attribute):
                 raise TypeError(
                     f"The agent {self.name!r} needs env.unwrapped to have .{attribute}; {type(self.base).__name__} has "
                     'not. Make a text-generation environment: gymnasium.make_vec("edpbrl/TextGeneration-v0", ...).'
                 )
-        if self.criterion != "D":
-            raise ValueError(
-                f"Expected criterion 'D', the only one that {self.name!r} optimises, got {self.criterion!r}"
-            )
+        check_choice_of(self.criterion, f"the criterion of {self.name!r}, which optimises no other,", ("D",))
         self.kind = check_choice_of(kind, "kind of policies", ("adapters", "copies"))
         self.rank, self.noise = check_count(rank, "rank"), float(noise)
-        self.training = self._settings(training)
+        self.training = self._settings(dict(training or {}))
         self.folder = None if folder is None else str(folder)
         self.policies: Policies | None = None
         self.history: TrainingLog | None = None
         self._decoders: list[Any] = []
         self._whole_words = self._writes_words(env)
 
-    def _settings(self, training: ReinforceSettings | dict[str, Any] | None) -> ReinforceSettings:
+    def _settings(self, fields: dict[str, Any]) -> ReinforceSettings:
         """The training's settings with those of the agent and the environment in place."""
-        fixed: dict[str, Any] = {
-            "episodes": self.episodes,
-            "words": int(self.base.model.words),
-            "max_tokens": int(self.base.model.horizon),
-            "regularization": self.regularization,
-            "seed": self.seed,
-        }
-        if isinstance(training, ReinforceSettings):
-            for name, value in fixed.items():
-                if getattr(training, name) != value:
-                    raise ValueError(
-                        f"Expected training with {name} = {value!r}, that of the agent or its environment, got "
-                        f"{getattr(training, name)!r}; give the other fields as a dict, and {name} to the agent or the "
-                        "environment."
-                    )
-            return training
-        fields = dict(training or {})
         unknown = [name for name in fields if name in _FIXED or name not in ReinforceSettings.__dataclass_fields__]
         if unknown:
             known = ", ".join(name for name in ReinforceSettings.__dataclass_fields__ if name not in _FIXED)
             raise TypeError(f"Expected training with fields among {known}, got {unknown[0]!r}")
-        return ReinforceSettings(**fields, **fixed)
+        return ReinforceSettings(
+            **fields,
+            episodes=self.episodes,
+            words=int(self.base.model.words),
+            max_tokens=int(self.base.model.horizon),
+            regularization=self.regularization,
+            seed=self.seed,
+        )
 
     def play_on(self, env: Any) -> Self:
         """From now on play another environment with the same limits on words and tokens, such as ``WordSteps``.
@@ -186,7 +166,7 @@ class ReinforceAgent(Agent):
         episode_start: EpisodeStart = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], State]:
-        """Draw the next token of every lane from its model; a complete lane's action is EOS. See the base class.
+        """Draw the next token of every lane from its model; a complete lane's action is EOS.
 
         The observation is the prefix, so ``state`` and ``episode_start`` are not needed. On ``WordSteps`` the action is
         the index of the lane's model, which draws the word itself.
@@ -208,36 +188,9 @@ class ReinforceAgent(Agent):
         actions = np.full(len(lanes), self.base.model.rules.eos, dtype=np.int64)
         uniforms = self.rng.random(len(lanes))
         for q in range(self.num_options):
-            self._choose(
-                decoders[q], lanes, np.arange(q, len(lanes), self.num_options), uniforms, deterministic, actions
-            )
+            rows = np.arange(q, len(lanes), self.num_options)
+            self._choose(decoders[q], lanes, rows, uniforms, deterministic, actions)
         return (actions[0] if single else actions), state
-
-    def sample_queries(self, episodes: int, *, seed: int = 0, base: bool = False) -> Queries:
-        """Return the questions of some episodes: the K partial prompts after each of the H words.
-
-        Args:
-            episodes: Number of episodes; each has H questions.
-            seed: Seed of the draws, which differ from those of training and evaluation whatever the seed.
-            base: Let the base language model write all prompts, for comparison.
-
-        Raises:
-            RuntimeError: Before ``learn``.
-        """
-        from edpbrl_gym.language.rollouts import PLAYING, roll_out
-
-        count = check_count(episodes, "episodes")
-        settings = replace(self.training, seed=check_count(seed, "seed", minimum=0))
-        rollout = roll_out(
-            self._learnt(), self.base.encoder, settings, meta_samples=1, purpose=PLAYING, base=base, episodes=count
-        )
-        steps, options = settings.words, self.num_options
-        return Queries(
-            features=np.moveaxis(rollout.features[0], 2, 1).reshape(count * steps, options, -1),
-            episode=np.repeat(np.arange(count), steps),
-            step=np.tile(np.arange(steps), count),
-            texts=[[rollout.texts[q][t][h] for q in range(options)] for t in range(count) for h in range(steps)],
-        )
 
     def _choose(
         self,
@@ -288,15 +241,10 @@ class ReinforceAgent(Agent):
         """A decoder with a cache for each model."""
         from edpbrl_gym.language.decoding import PrefixDecoder
 
-        policies = self._learnt()
+        policies = self._made(self.policies, "policies")
         if not self._decoders or self._decoders[0].lanes != lanes:
             self._decoders = [PrefixDecoder(language, lanes) for language in policies.language_models()]
         return self._decoders
-
-    def _learnt(self) -> Policies:
-        if self.policies is None:
-            raise RuntimeError(f"The agent {self.name!r} has no policies yet; call learn() first.")
-        return self.policies
 
     def _base_copy(self) -> LanguageModel:
         """The environment's language model, as a copy: adapters would change the environment's own."""
@@ -304,7 +252,7 @@ class ReinforceAgent(Agent):
         return replace(language, model=copy.deepcopy(language.model))
 
     def _arguments(self) -> dict[str, Any]:
-        training = {name: value for name, value in self.training.as_dict().items() if name not in _FIXED}
+        training = {name: value for name, value in asdict(self.training).items() if name not in _FIXED}
         extra = {"kind": self.kind, "rank": self.rank, "noise": self.noise, "training": training, "folder": self.folder}
         return super()._arguments() | extra
 
@@ -313,7 +261,7 @@ class ReinforceAgent(Agent):
             self.policies.save(folder / "policies")
         if self.history is not None:
             with replacing(folder / "history.json") as part:
-                part.write_text(json.dumps(self.history.as_dict()), encoding="utf-8")
+                part.write_text(json.dumps(asdict(self.history)), encoding="utf-8")
 
     def _load(self, folder: Path) -> None:
         from edpbrl_gym.language.policies import load_policies

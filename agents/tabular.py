@@ -1,4 +1,4 @@
-"""Play given policies of a finite-horizon MDP."""
+"""Play given policies of a finite-horizon MDP, and the baseline: uniformly random legal actions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import mdp_states
-from edpbrl_gym._files import replacing
-from edpbrl_gym.agents.base import Agent, EpisodeStart, State
+from edpbrl_gym.agents.base import Agent, EpisodeStart, State, write_arrays
 from edpbrl_gym.mdp import FiniteHorizonMDP
 
-__all__ = ["TabularAgent", "draw_actions", "environment_mdp", "require"]
+__all__ = ["RandomAgent", "TabularAgent", "draw_actions", "environment_mdp", "require"]
 
 
 def require(base: Any, *attributes: str, who: str) -> None:
@@ -74,9 +74,7 @@ class TabularAgent(Agent):
         Raises:
             RuntimeError: If the agent has none yet.
         """
-        if self._policies is None:
-            raise RuntimeError(f"The agent {self.name!r} has no policies yet; call learn() first.")
-        return self._policies
+        return self._made(self._policies, "policies")
 
     def set_policies(self, policies: ArrayLike) -> None:
         """Check and take over policies of shape (K, H, M)."""
@@ -95,7 +93,7 @@ class TabularAgent(Agent):
         episode_start: EpisodeStart = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], State]:
-        """Draw an action for each lane, or take the most probable one; see the base class."""
+        """Draw an action for each lane, or take the most probable one."""
         observations, single = self._batch(observation)
         count = len(observations)
         steps = self._steps(observations, state, episode_start)
@@ -114,7 +112,7 @@ class TabularAgent(Agent):
         return (actions[0] if single else actions), new_state
 
     def option_weights(self, observation: Any, step: int, option: int) -> Iterator[NDArray[np.float64]]:
-        """The option's own policy, then the mean of all K. See the base class."""
+        """The option's own policy, then the mean of all K."""
         if self._policies is None:
             return
         state = mdp_states(self.base, np.asarray(observation)[None])
@@ -143,13 +141,55 @@ class TabularAgent(Agent):
     def _save(self, folder: Path) -> None:
         (folder / "policies.npz").unlink(missing_ok=True)  # of an agent saved here earlier
         if self._policies is not None:
-            with replacing(folder / "policies.npz") as part, open(part, "wb") as file:
-                np.savez_compressed(file, policies=self._policies)
+            write_arrays(folder / "policies.npz", {"policies": self._policies})
 
     def _load(self, folder: Path) -> None:
         if (folder / "policies.npz").is_file():
             with np.load(folder / "policies.npz", allow_pickle=False) as data:
                 self.set_policies(data["policies"])
+
+
+class RandomAgent(Agent):
+    """Each lane draws uniformly from the actions that its state allows (the paper's Random).
+
+    With ``env.unwrapped.mdp`` the legal actions are the MDP's. Without it the agent draws from the single action space,
+    which is right where every action is always legal.
+    """
+
+    name = "random"
+
+    def __init__(self, env: Any, **arguments: Any) -> None:
+        super().__init__(env, **arguments)
+        self._player: TabularAgent | None = None
+        if hasattr(self.base, "mdp"):
+            uniform = environment_mdp(self.base, who=self.name).uniform_policy()
+            self._player = TabularAgent(
+                env, policies=np.broadcast_to(uniform, (self.num_options, *uniform.shape)), **arguments
+            )
+            self._player.rng = self.rng
+        self._space = getattr(self.base, "single_action_space", None) or self.base.action_space
+        if self._player is None and not isinstance(self._space, Discrete):
+            raise TypeError(
+                f"The agent 'random' needs a Discrete action space or .mdp on the environment, got {self._space}."
+            )
+
+    def predict(
+        self,
+        observation: Any,
+        state: State = None,
+        episode_start: EpisodeStart = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """Draw a legal action for each lane; ``deterministic`` takes the first legal one."""
+        if self._player is not None:
+            return self._player.predict(observation, state, episode_start, deterministic)
+        space = getattr(self.base, "single_observation_space", None) or self.base.observation_space
+        array = np.asarray(observation)
+        single = array.shape == space.shape
+        count = 1 if single else len(array)
+        draws = self.rng.integers(int(self._space.n), size=count)
+        actions = int(self._space.start) + (np.zeros_like(draws) if deterministic else draws)
+        return (actions[0] if single else actions), state
 
 
 def _check_actions_exist(

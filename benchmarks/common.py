@@ -1,11 +1,10 @@
-"""What several benchmarks share: command line, CPU times, the training vocabulary under MiniLM, items, a design."""
+"""What several benchmarks share: command line, CPU times, the training vocabulary under MiniLM, items."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,7 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-if TYPE_CHECKING:
-    from edpbrl_gym.design import DesignProblem
-
-__all__ = ["clustered_items", "fastest", "make_parser", "newton_seconds", "show", "six_steps", "training_tokens"]
+__all__ = ["clustered_items", "fastest", "make_parser", "show", "training_tokens"]
 
 POOL_SEED = 1000
 
@@ -57,30 +53,3 @@ def clustered_items(count: int, dimension: int) -> NDArray[np.float64]:
     centres = rng.normal(size=(max(1, count // 25), dimension)) * spread
     items = centres[rng.integers(len(centres), size=count)] + 0.7 * rng.normal(size=(count, dimension)) * spread
     return np.asarray(items / np.linalg.norm(items, axis=1, keepdims=True))
-
-
-def six_steps(features: NDArray[np.floating], criterion: str, regularization: float = 1.0) -> DesignProblem:
-    """The same tokens (n, d) at each of six steps, K = 4, T = 60; the criterion by its name."""
-    from edpbrl_gym.design import DesignProblem, make_criterion
-    from edpbrl_gym.mdp import PromptMDP
-
-    return DesignProblem(
-        mdp=PromptMDP.repeated(len(features), 6),
-        features=features,
-        num_policies=4,
-        episodes=60,
-        criterion=make_criterion(criterion),
-        regularization=regularization,
-    )
-
-
-def newton_seconds(problem: DesignProblem, repeats: int) -> float:
-    """CPU time of `newton` to a gap of 1e-6 of the gain, the fastest of some runs, each of which must converge."""
-    from edpbrl_gym.design import newton
-
-    def solve() -> None:
-        status = newton(problem, tolerance=1e-6).status
-        if status != "converged":
-            raise RuntimeError(f"Expected a converged design, got the status {status!r}")
-
-    return fastest(solve, repeats)

@@ -13,13 +13,14 @@ import numpy as np
 from benchmarks.common import make_parser, training_tokens
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.design.criteria import make_criterion, token_difference_matrix
-from edpbrl_gym.design.information import exact_information, realised_information, surrogate_information
+from edpbrl_gym.design.information import exact_information, surrogate_information
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers.frank_wolfe import frank_wolfe
 from edpbrl_gym.design.solvers.newton import newton
 from edpbrl_gym.estimation import GaussianPrior, cosine_error, estimate
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.vocabulary import Vocabulary
@@ -103,7 +104,7 @@ def finding_9(mdp: PromptMDP, features: np.ndarray, seeds: int) -> Design:
                 rng = np.random.default_rng(1000 + seed)
                 drawn = mdp.sample(policy, 60 * k, rng).rows.reshape(60, k, -1)
                 options = features[drawn].transpose(0, 2, 1, 3).reshape(-1, k, dimension)
-                values.append(np.exp((log_det(realised_information(options) + prior) - bound) / dimension))
+                values.append(np.exp((log_det(fisher_information(options) + prior) - bound) / dimension))
             print(f"; {name}, realised {np.mean(values):.4f} +- {np.std(values, ddof=1) / np.sqrt(seeds):.4f}", end="")
         print()
     return design

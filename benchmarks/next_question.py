@@ -15,13 +15,6 @@ d = 384, as with MiniLM. Four settings:
 Timing starts after N = 0, 60, 180 or 360 answers to random questions, told without asking, and, if N > 0, one untimed
 question: it searches the scales from the beginning, which happens once, when a session is resumed. For each N: median,
 99th percentile and worst of the wall clock, and of the CPU time of all threads, which a busy machine changes less.
-
-With ``--large`` instead: how large vocabularies start, and what their next question costs (CPU time). The start is all
-from the features to the first question: prior, planner, question. "Product" is one of all features (V, d) in float32
-with (d, K), the fastest of several between the questions. "Value" is the acquisition value of the chosen questions
-relative to the best of two searches of all tokens, which ``--exhaustive`` makes for the first, a middle and the last
-question (several minutes at V = 100,000). "Clustered" features have the spectrum of embeddings; "isotropic" ones
-have no direction that matters more than others.
 """
 
 from __future__ import annotations
@@ -36,12 +29,11 @@ from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, make_parser
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._feedback import Feedback
+from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, TokenFeatures
-from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
@@ -145,100 +137,13 @@ def measure(setting: Setting, answers: int, questions: int, theta: Floats, think
     return np.array(seconds)
 
 
-# name -> tokens, features, steps, K, isotropic
-LARGE = {
-    "5,000 x 768": (5000, 768, 1, 8, False),
-    "100,000 x 768": (100_000, 768, 1, 8, False),
-    "100,000 x 768, isotropic": (100_000, 768, 1, 8, True),
-    "100,000 x 768 in six steps": (100_000, 768, 6, 8, False),
-    "5,000 x 4,096": (5000, 4096, 1, 8, False),
-    "20,000 x 4,096": (20_000, 4096, 1, 8, False),
-}
-
-
-def large_rows(count: int, dimension: int, isotropic: bool) -> NDArray[np.float32]:
-    """Features of unit norm, (n, d)."""
-    if not isotropic:
-        return clustered_items(count, dimension).astype(np.float32)
-    rows = np.random.default_rng(20).standard_normal((count, dimension), dtype=np.float32)
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-
-
-def measure_large(name: str, questions: int, exhaustive: bool) -> str:
-    """The row of the second table for one of `LARGE`."""
-    count, dimension, steps, num_options, isotropic = LARGE[name]
-    rows = large_rows(count, dimension, isotropic)
-    parts = np.array_split(np.arange(count), steps)
-    begun = time.process_time()
-    names = tuple(tuple(str(row) for row in part) for part in parts)
-    vocabulary = Vocabulary(tuple(f"step {step}" for step in range(steps)), names)
-    planner = AdaptivePlanner(
-        vocabulary, options=TokenFeatures(vocabulary, rows), prior=VocabularyPrior(rows), num_options=num_options
-    )
-    lanes = nothing = np.empty((num_options, 0), dtype=np.int64)
-    chosen = planner.ask(lanes)
-    start, seconds, thinking, products, values = time.process_time() - begun, [], [], [], []
-    rng = np.random.default_rng(5)
-    theta = 10.0 * rng.normal(size=dimension)
-    for number in range(questions + 1):
-        if exhaustive and number in (0, questions // 2, questions):
-            values.append(_relative_value(planner, lanes.shape[1], chosen))
-        options = rows[parts[lanes.shape[1]][chosen]].astype(np.float64)
-        lanes = nothing if lanes.shape[1] + 1 == steps else np.concatenate([lanes, chosen[:, None]], axis=1)
-        begun = time.process_time()
-        planner.think()
-        thought = time.process_time()
-        planner.tell(options[None], [int((options @ theta + rng.gumbel(size=num_options)).argmax())])
-        chosen = planner.ask(lanes)
-        asked = time.process_time()
-        thinking.append(thought - begun)
-        seconds.append(asked - thought)
-        rows @ options.T.astype(np.float32)
-        products.append(time.process_time() - asked)
-    median, most = 1e3 * np.median(seconds), 1e3 * np.quantile(seconds, 0.95)
-    product = 1e3 * min(products)
-    cells = [f"{start:.1f}", f"{median:.0f}", f"{most:.0f}", f"{1e3 * max(thinking):.0f}", f"{product:.0f}"]
-    value = " / ".join(f"{part:.3f}" for part in values) or "-"
-    return f"| {name} | " + " | ".join([*cells, f"{median / product:.1f}", value]) + " |"
-
-
-def _relative_value(planner: AdaptivePlanner, step: int, chosen: NDArray[np.int64]) -> float:
-    """Value of a question relative to the best that two searches of all tokens find from random questions."""
-    score = planner.question_score(np.random.default_rng([planner.seed, planner.asked - 1]))  # the same draws
-    table = planner.options.tokens(step).astype(np.float32)
-    score.prepare(table, np.zeros((len(chosen), table.shape[1])))
-    found = float(score.replacements(chosen, 0)[chosen[0]])
-
-    def distinct(lane: int, question: NDArray[np.int64]) -> NDArray[np.bool_]:
-        mask = np.ones(len(table), dtype=np.bool_)
-        mask[np.delete(question, lane)] = False
-        return mask
-
-    best = -np.inf
-    for seed in range(2):
-        rng = np.random.default_rng([7, seed])
-        begin = rng.choice(len(table), size=len(chosen), replace=False)
-        best = max(best, exchange(score, distinct, begin, sweeps=50, rng=rng)[1])
-    return found / best
-
-
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--questions", type=int, default=48, help="measured questions of each row")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--no-think", action="store_true", help="do all work between answer and question")
     parser.add_argument("--answers", nargs="+", type=int, default=list(ANSWERS))
-    parser.add_argument("--large", nargs="*", choices=LARGE, help="large vocabularies (these, or all)")
-    parser.add_argument("--exhaustive", action="store_true", help="compare with searches of all tokens")
     arguments = parser.parse_args()
-    if arguments.large is not None:
-        print(
-            "| V x d | start, s | next question, ms: median | 95% | think, worst | product | median / product | value |"
-        )
-        print("|---|---|---|---|---|---|---|---|")
-        for name in arguments.large or LARGE:
-            print(measure_large(name, arguments.questions, arguments.exhaustive), flush=True)
-        return
     print(f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}, milliseconds")
     print("| setting | answers before | wall: median | 99% | worst | CPU: median | 99% | worst | thinking: worst CPU |")
     print("|---|---|---|---|---|---|---|---|---|")

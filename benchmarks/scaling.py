@@ -7,10 +7,9 @@ the process over that of one that only imports. Features are float32 rows in a m
 mean and decaying variances. "slope" is that of log seconds against log size between neighbouring rows: 1 is linear.
 
 A design is for 20,000 tokens, d = 256, six vocabularies, K = 4, T = 10, lambda = 10, criterion D, to a gap of 1e-4 of
-the gain; "answers" an estimate with a ridge of 1, d = 384, K = 4; "users" designs of many users (`batch_designs`) of
-400 tokens, d = 16; "texts" what the cache and the .npy file of `edpbrl encode` add to the encoder (an encoder that
-costs next to nothing, d = 384); "workers" MiniLM on 4,096 texts in as many processes, CPU seconds of all together with
-their start, once.
+the gain; "answers" an estimate with a ridge of 1, d = 384, K = 4; "texts" what the cache and the .npy file of
+`edpbrl encode` add to the encoder (an encoder that costs next to nothing, d = 384); "workers" MiniLM on 4,096 texts in
+as many processes, CPU seconds of all together with their start, once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, fastest, make_parser
-from benchmarks.solvers.measures import peak_memory
+from benchmarks.solvers.worker import peak_memory
 
 DESIGN = {"tokens": 20_000, "dimension": 256, "steps": 6, "options": 4, "episodes": 10}
 AXES: dict[str, tuple[int, ...]] = {
@@ -40,13 +39,12 @@ AXES: dict[str, tuple[int, ...]] = {
     "options": (2, 4, 8, 16),
     "episodes": (1, 10, 100, 1_000),
     "answers": (60, 240, 960, 3_840),
-    "users": (10, 100, 1_000),
     "texts": (10_000, 40_000, 160_000),
     "workers": (1, 2, 4),
 }
 NAMES = {
     "tokens": "tokens", "dimension": "dimension d", "steps": "steps H", "options": "options K",
-    "episodes": "episodes T", "answers": "answers", "users": "users", "texts": "texts", "workers": "workers",
+    "episodes": "episodes T", "answers": "answers", "texts": "texts", "workers": "workers",
 }  # fmt: skip
 CHUNK = 8192
 
@@ -111,23 +109,6 @@ def answers(count: int) -> float:
     return fastest(lambda: estimate((shown, choices), regularization=1.0))
 
 
-def users(count: int) -> float:
-    """Seconds of the designs of many users."""
-    from benchmarks.personal_designs import features_of, priors_of
-    from edpbrl_gym.design import batch_designs, make_criterion
-    from edpbrl_gym.mdp import PromptMDP
-
-    rng = np.random.default_rng(0)
-    rows = features_of("clustered", 16, rng)
-    priors = priors_of(rows, count, rng)
-    return fastest(
-        lambda: batch_designs(
-            PromptMDP.repeated(len(rows), 6), rows, num_policies=4, episodes=10, criterion=make_criterion("D"),
-            prior_precisions=priors, tolerance=1e-3,
-        )
-    )  # fmt: skip
-
-
 def texts(folder: Path, count: int) -> float:
     """Seconds of cache and file, without the model."""
     from edpbrl_gym.features import encode_to_file, load_encoder
@@ -176,7 +157,7 @@ def measure(axis: str, size: int) -> dict[str, float]:
         elif axis in ("texts", "workers"):
             seconds = {"texts": texts, "workers": workers}[axis](folder, size)
         else:
-            seconds = {"answers": answers, "users": users}[axis](size)
+            seconds = answers(size)
     return {"seconds": seconds, "memory": peak_memory() - before}
 
 

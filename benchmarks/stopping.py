@@ -14,7 +14,7 @@ session predicts it. Two tables:
 * where the stopping rule says stop: questions asked, predicted and true accuracy there.
 
 The hedge and the power of the predictions' prior were chosen on users of other sentences and seeds. ``--development``
-runs users of the sentences on which such choices are made now (`edpbrl_gym.experiments.bench.sentences`).
+runs users of the sentences on which such choices are made now (`benchmarks.kit.sentences`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import make_parser
-from edpbrl_gym._feedback import check_feedback
+from benchmarks.kit.sentences import DEVELOPMENT
 from edpbrl_gym._seeds import generator
+from edpbrl_gym._validation import check_feedback
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.experiments.bench.sentences import DEVELOPMENT
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser

@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm design --people 200
     OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm adaptive --people 50 --database postgresql://user@host/name
+    OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm adaptive --finish 25   # who finish at the same moment
 
 ``edpbrl study serve`` runs in a process of its own (``--servers`` of them share the database), this process sends the
 requests over loopback. The study is that of ``edpbrl study init`` (the vocabulary "images", complete prompts, the best
@@ -14,12 +15,21 @@ byte sent to the last one received; those of the ``--seconds`` after the arrival
 what a person waits for: the post and the page that it leads to. A request that fails, or whose status is not the
 expected one, is an error. The database (an empty one of PostgreSQL, or a file of SQLite in a temporary folder) must
 have every answer that was acknowledged; the script checks that.
+
+With ``--finish`` people do finish, so many at a time: each answers twelve questions (and practice, attention checks and
+repeats), reading for a mean of ``--think`` seconds, waits for the others at the last one, and all post it together.
+"last page" is that post with the redirects up to thanks and completion code; then everybody asks every two seconds, as
+the script of the page does, until the last question, made of the learnt taste, is there. Meanwhile newcomers open the
+consent page and /health, four a second. First eight people finish, then the others up to 48; the memory of the servers
+is noted when nothing is being computed any more. The script of the pages tells people that it does not know whether
+their answer is stored when a post takes 15 seconds; such posts are counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -29,12 +39,12 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
-from urllib.parse import urlencode
 
+import httpx2
 import numpy as np
 
 from benchmarks.common import make_parser, show
@@ -44,6 +54,8 @@ from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.template import write_template
 
 QUESTIONS = 60
+FINISHED_QUESTIONS, FIRST, FINISHERS = 12, 8, 48
+IMPATIENCE = 15.0  # seconds after which the script of the pages says that it knows nothing
 PAGE = "answer, then next question"
 _ARMS = {
     "design": 'planner = "questions"\nfile = "questions.csv"',
@@ -55,18 +67,18 @@ _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 _STATIC = re.compile(r'"(/static/[^"]+\.(?:css|js)[^"]*)"')
 
 
-def write_study(folder: Path, arm: str, database: str | None) -> None:
+def write_study(folder: Path, arm: str, database: str | None, questions: int = QUESTIONS) -> None:
     """Write the study; for the arm "design" solve its design."""
     write_template(folder)
     path = folder / "study.toml"
     text = path.read_text(encoding="utf-8").partition("[[arms]]")[0]
-    text = text.replace("number = 30", f"number = {QUESTIONS}")
+    text = text.replace("number = 30", f"number = {questions}")
     if database is not None:
         text = text.replace("seed = 0\n", f'seed = 0\ndatabase = "{database}"\n', 1)
     path.write_text(f'{text}[[arms]]\nname = "{arm}"\n{_ARMS[arm]}\n', encoding="utf-8")
     if arm == "design":
         out = folder / "design"
-        words = ["design", "--feedback", "prompt", "--episodes", str(QUESTIONS), "--out", str(out)]
+        words = ["design", "--feedback", "prompt", "--episodes", str(questions), "--out", str(out)]
         subprocess.run([sys.executable, "-c", _PROGRAM, *words], check=True, stdout=subprocess.DEVNULL)
         (out / "questions.csv").rename(folder / "questions.csv")
 
@@ -99,60 +111,29 @@ class Browser:
     """A person's connection to the server, opened again when the server has closed it."""
 
     def __init__(self, port: int, times: dict[str, list[tuple[float, float]]], errors: Counter[str]) -> None:
-        self._port, self._times, self._errors = port, times, errors
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._cookie = ""
+        self._times, self._errors = times, errors
+        self._client = httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, verify=False
+        )
 
     async def ask(self, method: str, address: str, fields: dict[str, str] | None = None, *, expected: int = 200) -> str:
         """A request; returns the page, or the address of a redirect."""
-        body = urlencode(fields or {}).encode()
-        lines = [f"{method} {address} HTTP/1.1", f"Host: 127.0.0.1:{self._port}"]
-        lines += [f"Cookie: {self._cookie}"] * bool(self._cookie)
-        if method == "POST":
-            lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
-        request = "\r\n".join([*lines, "", ""]).encode() + body
         route = f"{method} {'/static' if address.startswith('/static') else address.partition('?')[0]}"
         begin = time.perf_counter()
         try:
-            status, headers, page = await self._exchange(request)
-        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+            answer = await self._client.request(method, address, data=fields)
+        except httpx2.TransportError as error:
             self._errors[f"{route}: {type(error).__name__}"] += 1
             raise ConnectionError(str(error)) from error
         self._times[route].append((begin, time.perf_counter() - begin))
-        if status != expected:
-            self._errors[f"{route}: {status}"] += 1
-            raise ConnectionError(f"Expected {expected}, got {status}")
-        if "set-cookie" in headers:
-            self._cookie = headers["set-cookie"].partition(";")[0]
-        return headers["location"] if status == 303 else page.decode()
+        if answer.status_code != expected:
+            self._errors[f"{route}: {answer.status_code}"] += 1
+            raise ConnectionError(f"Expected {expected}, got {answer.status_code}")
+        return answer.headers["location"] if expected == 303 else answer.text
 
-    async def _exchange(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        fresh = self._writer is None or self._reader is None or self._reader.at_eof()
-        if fresh:
-            self.close()
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        assert self._reader is not None and self._writer is not None
-        self._writer.write(request)
-        try:
-            first = await self._reader.readline()
-        except OSError:
-            first = b""
-        if not first and not fresh:  # an idle connection that the server closed at this moment, as browsers do
-            self.close()
-            return await self._exchange(request)
-        headers = {}
-        while (line := await self._reader.readline()) not in (b"\r\n", b""):
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        page = await self._reader.readexactly(int(headers.get("content-length", 0)))
-        return int(first.split()[1]), headers, page
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-        self._reader = self._writer = None
+        await self._client.aclose()
 
 
 def hidden(page: str) -> dict[str, str]:
@@ -197,17 +178,11 @@ class Crowd:
             except ConnectionError:
                 await asyncio.sleep(1.0)
             finally:
-                browser.close()
+                await browser.close()
             visit += 1
 
     async def _take_part(self, browser: Browser, name: str) -> None:
-        page = await browser.ask("GET", f"/?PROLIFIC_PID={name}")
-        for address in _STATIC.findall(page):
-            await browser.ask("GET", address)
-        await browser.ask("POST", "/consent", {**hidden(page), "agree": "yes"}, expected=303)
-        page = await browser.ask("GET", "/instructions")
-        await self._think()
-        await browser.ask("POST", "/instructions", {**hidden(page), "check-0": "1"}, expected=303)
+        await arrive(browser, name, self._think)
         page = await browser.ask("GET", "/question")
         while time.perf_counter() < self.end and "data-question" in page:
             await self._think()
@@ -221,16 +196,126 @@ class Crowd:
     async def _think(self) -> None:
         await asyncio.sleep(float(self._rng.exponential(self._options.think)))
 
-    def table(self) -> TextTable:
-        """Times by route."""
-        rows = []
-        for route in sorted(self.times, key=lambda name: (name != PAGE, name)):
-            spans = 1000 * np.array([span for begin, span in self.times[route] if self.begin <= begin < self.end])
-            if len(spans):
-                values = [*np.percentile(spans, [50, 95, 99]), spans.max()]
-                rows.append([route, str(len(spans)), *(f"{value:.0f}" for value in values)])
-        header = ["page", "count", "median (ms)", "95% (ms)", "99% (ms)", "slowest (ms)"]
-        return TextTable("", header, rows, words=1)
+    def print(self) -> None:
+        """The times, and what the servers used."""
+        options = self._options
+        table = times_table(self.times, self.begin, self.end)
+        show(table)
+        print(*table.markdown(), sep="\n")
+        requests = sum(
+            self.begin <= begin < self.end for name, one in self.times.items() if name != PAGE for begin, _ in one
+        )
+        print(
+            f"{options.people} people: {requests / options.seconds:.0f} requests a second; servers: "
+            f"{self.cpu / options.seconds:.2f} cores, {1000 * self.cpu / requests:.0f} ms a request"
+        )
+
+
+async def arrive(browser: Browser, name: str, think: Callable[[], Awaitable[None]]) -> None:
+    """Come by the link, agree, and pass the instructions."""
+    page = await browser.ask("GET", f"/?PROLIFIC_PID={name}")
+    for address in _STATIC.findall(page):
+        await browser.ask("GET", address)
+    await browser.ask("POST", "/consent", {**hidden(page), "agree": "yes"}, expected=303)
+    page = await browser.ask("GET", "/instructions")
+    await think()
+    await browser.ask("POST", "/instructions", {**hidden(page), "check-0": "1"}, expected=303)
+
+
+class Finishers:
+    """People who finish at the same moment, and newcomers meanwhile."""
+
+    def __init__(self, servers: list[tuple[int, int]], options: argparse.Namespace) -> None:
+        self._ports, self._processes = [port for port, _ in servers], [process for _, process in servers]
+        self._options = options
+        self._rng = np.random.default_rng(options.seed)
+        self.times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.errors: Counter[str] = Counter()
+        self.acknowledged = 0
+        self.memory: dict[int, float] = {0: self._megabytes()}  # by number of people who have finished
+
+    async def play(self) -> None:
+        """Let everybody finish."""
+        done = 0
+        while done < FINISHERS:
+            count = FIRST if not done else min(self._options.finish, FINISHERS - done)
+            together = asyncio.Barrier(count)
+            newcomers = asyncio.create_task(self._newcomers(done))
+            await asyncio.gather(*(self._finish(done + number, together) for number in range(count)))
+            newcomers.cancel()
+            done += count
+            self.memory[done] = self._megabytes()
+
+    async def _finish(self, number: int, together: asyncio.Barrier) -> None:
+        browser = Browser(self._ports[number % len(self._ports)], defaultdict(list), self.errors)
+        await arrive(browser, f"p{number}", self._think)
+        page, total = await browser.ask("GET", "/question"), None
+        while total is None or total[0] < total[1]:
+            found = re.search(r"Question (\d+) of (\d+)", page)
+            assert found, page
+            total = int(found[1]), int(found[2])
+            await self._think()
+            if total[0] == total[1]:
+                await together.wait()
+            fields = {**hidden(page), "best": str(int(self._rng.integers(4)))}
+            begin = time.perf_counter()
+            address = await browser.ask("POST", "/answer", fields, expected=303)
+            self.acknowledged += 1
+            self._note("last answer acknowledged" if total[0] == total[1] else "other answer acknowledged", begin)
+            if total[0] == total[1]:
+                address = await browser.ask("GET", address, expected=303)
+            page = await browser.ask("GET", address)
+        assert 'id="style"' in page, page
+        self._note("last page", begin)
+        while "data-pending" in page:
+            await asyncio.sleep(2.0)
+            page = await browser.ask("GET", address)
+        assert "/prefer" in page, page
+        self._note("last question", begin)
+        await browser.close()
+
+    async def _newcomers(self, done: int) -> None:
+        for number in itertools.count():
+            browser = Browser(self._ports[number % len(self._ports)], defaultdict(list), self.errors)
+            link = f"/?PROLIFIC_PID=n{done}-{number}"
+            for name, address in (("newcomer's first page", link), ("/health", "/health")):
+                begin = time.perf_counter()
+                await browser.ask("GET", address)
+                self._note(name, begin)
+            await browser.close()
+            await asyncio.sleep(0.25)
+
+    def _note(self, name: str, begin: float) -> None:
+        self.times[name].append((begin, time.perf_counter() - begin))
+
+    async def _think(self) -> None:
+        await asyncio.sleep(float(self._rng.exponential(self._options.think)))
+
+    def _megabytes(self) -> float:
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._processes) * 4096 / 1e6
+
+    def print(self) -> None:
+        """The times, the memory, and how many people were told that nothing is known of their answer."""
+        table = times_table(self.times, -np.inf, np.inf)
+        show(table)
+        print(*table.markdown(), sep="\n")
+        late = sum(span > IMPATIENCE for name in self.times if "answer" in name for _, span in self.times[name])
+        said = ", ".join(f"{value:.0f} MB after {count}" for count, value in self.memory.items())
+        ratio = self.memory[FINISHERS] / self.memory[FIRST]
+        print(f"{late} answers of {self.acknowledged} were not acknowledged within {IMPATIENCE:g} s")
+        print(f"Memory of the servers: {said} people who finished; the last is {ratio:.2f} times that after {FIRST}")
+
+
+def times_table(times: dict[str, list[tuple[float, float]]], begin: float, end: float) -> TextTable:
+    """Times by route of what began in a time."""
+    rows = []
+    for route in sorted(times, key=lambda name: (name != PAGE, name)):
+        spans = 1000 * np.array([span for start, span in times[route] if begin <= start < end])
+        if len(spans):
+            values = [*np.percentile(spans, [50, 95, 99]), spans.max()]
+            rows.append([route, str(len(spans)), *(f"{value:.0f}" for value in values)])
+    header = ["page", "count", "median (ms)", "95% (ms)", "99% (ms)", "slowest (ms)"]
+    return TextTable("", header, rows, words=1)
 
 
 def stored_answers(folder: Path) -> int:
@@ -238,7 +323,7 @@ def stored_answers(folder: Path) -> int:
     store = Store(read_config(folder).database_url, create=False)
     try:
         people = store.participants()
-        return sum(answer is not None for one in people for _, answer in store.full_history(one.id))
+        return sum(answer is not None for one in people for _, answer in store.record(one.id).history)
     finally:
         store.close()
 
@@ -251,35 +336,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long times count")
     parser.add_argument("--arrival", type=float, default=15.0, help="seconds in which people arrive")
     parser.add_argument("--think", type=float, default=5.0, help="mean seconds for which a question is read")
+    parser.add_argument("--finish", type=int, help="let people finish, so many at the same moment")
     parser.add_argument("--servers", type=int, default=1)
     parser.add_argument("--database", help="URL of an empty database of PostgreSQL; without it a file of SQLite")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "study"
-        write_study(folder, options.arm, options.database)
+        write_study(folder, options.arm, options.database, FINISHED_QUESTIONS if options.finish else QUESTIONS)
         before = os.getloadavg()[0]
         servers = [serving(folder) for _ in range(options.servers)]
         opened = [server.__enter__() for server in servers]
         try:
-            crowd = Crowd([(port, process.pid) for port, process in opened], options)
+            places = [(port, process.pid) for port, process in opened]
+            crowd = Finishers(places, options) if options.finish else Crowd(places, options)
             asyncio.run(crowd.play())
         finally:
             for server in servers:
                 server.__exit__(None, None, None)
-        show(crowd.table())
-        print(*crowd.table().markdown(), sep="\n")
-        requests = sum(
-            crowd.begin <= begin < crowd.end for name, one in crowd.times.items() if name != PAGE for begin, _ in one
-        )
+        crowd.print()
         stored = stored_answers(folder)
         print(
-            f"{options.arm}, {options.people} people, {'PostgreSQL' if options.database else 'SQLite'}, "
-            f"{options.servers} server(s): {requests / options.seconds:.0f} requests a second, errors: "
-            f"{dict(crowd.errors) or 'none'}; {crowd.acknowledged} answers acknowledged, {stored} stored"
-        )
-        print(
-            f"Servers: {crowd.cpu / options.seconds:.2f} cores, {1000 * crowd.cpu / requests:.0f} ms a request; "
+            f"{options.arm}, {'PostgreSQL' if options.database else 'SQLite'}, {options.servers} server(s), errors: "
+            f"{dict(crowd.errors) or 'none'}; {crowd.acknowledged} answers acknowledged, {stored} stored; "
             f"load average {before:.1f} before and {os.getloadavg()[0]:.1f} after"
         )
         if crowd.errors or stored < crowd.acknowledged:

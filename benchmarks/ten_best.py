@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import make_parser
-from edpbrl_gym.experiments.bench.sentences import FRESH
+from benchmarks.kit.sentences import FRESH
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.oracles import SyntheticUser

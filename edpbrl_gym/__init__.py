@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "agents": ("Agent", "make_agent"),
         "collection": ("collect",),
-        "comparisons": ("Comparisons",),
+        "comparisons": ("Comparisons", "load_comparisons", "load_people"),
         "design": ("DesignProblem", "make_criterion", "solve", "verify"),
         "envs.wrappers": ("LearnedReward", "LegalActions", "PreferenceQuery"),
         "estimation": ("GaussianPrior", "VocabularyPrior", "estimate"),
@@ -26,16 +26,16 @@ __getattr__, __dir__, __all__ = lazy_names(
         "oracles.judge": ("Judge", "JudgeOracle", "JudgeSettings"),
         "personalize": ("best_prompts", "load_taste", "save_taste"),
         "planners": ("make_planner",),
-        "rendering": ("RenderSettings", "Renderer"),
+        "rendering": ("Renderer", "load_renderer"),
         "session": ("Session", "StoppingRule"),
-        "vocabulary": ("load_vocabulary",),
+        "vocabulary": ("Vocabulary", "load_vocabulary"),
     },
 )
 
 
 def _register_environments() -> None:
     """Register every environment once, by string entry points (no environment module is imported)."""
-    from edpbrl_gym.envs.registration import ENVIRONMENTS
+    from edpbrl_gym.envs import ENVIRONMENTS
 
     for spec in ENVIRONMENTS:
         if spec["id"] not in gymnasium.registry:

@@ -2,6 +2,8 @@ from edpbrl_gym.agents import Agent as Agent
 from edpbrl_gym.agents import make_agent as make_agent
 from edpbrl_gym.collection import collect as collect
 from edpbrl_gym.comparisons import Comparisons as Comparisons
+from edpbrl_gym.comparisons import load_comparisons as load_comparisons
+from edpbrl_gym.comparisons import load_people as load_people
 from edpbrl_gym.design import DesignProblem as DesignProblem
 from edpbrl_gym.design import make_criterion as make_criterion
 from edpbrl_gym.design import solve as solve
@@ -25,9 +27,10 @@ from edpbrl_gym.personalize import load_taste as load_taste
 from edpbrl_gym.personalize import save_taste as save_taste
 from edpbrl_gym.planners import make_planner as make_planner
 from edpbrl_gym.rendering import Renderer as Renderer
-from edpbrl_gym.rendering import RenderSettings as RenderSettings
+from edpbrl_gym.rendering import load_renderer as load_renderer
 from edpbrl_gym.session import Session as Session
 from edpbrl_gym.session import StoppingRule as StoppingRule
+from edpbrl_gym.vocabulary import Vocabulary as Vocabulary
 from edpbrl_gym.vocabulary import load_vocabulary as load_vocabulary
 
 __version__: str

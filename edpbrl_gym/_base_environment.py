@@ -11,18 +11,13 @@ __all__ = ["base_environment", "check_shows", "mdp_states", "question_lanes", "s
 
 
 def base_environment(env: Any) -> Any:
-    """Return what describes the lanes of ``env``: the innermost environment, or a wrapper that redefines its features.
+    """What describes the lanes of a Gymnasium environment, vector environment or SB3 VecEnv, wrapped or not.
 
     For a single environment and for this package's vector environments that is ``unwrapped``, unless a wrapper's class
-    declares ``describes_lanes = True`` (``envs.wrappers.described``): the outermost such wrapper. A vector environment
+    declares ``describes_lanes = True`` (``StateActionFeatures``): the outermost such wrapper. A vector environment
     over single ones (Gymnasium's SyncVectorEnv, SB3's DummyVecEnv) is described by its first lane; one over processes
     (Gymnasium's AsyncVectorEnv) by another environment created by the same function, since its lanes are elsewhere.
-
-    Args:
-        env: A Gymnasium environment, vector environment or SB3 VecEnv, wrapped or not.
-
-    Returns:
-        The environment or wrapper; the caller checks which attributes it has.
+    The caller checks which attributes it has.
 
     Raises:
         TypeError: If the lanes are in other processes and can't be created here (SB3's SubprocVecEnv).
@@ -59,15 +54,7 @@ def question_lanes(env: Any) -> int | None:
 
 
 def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
-    """MDP state of each lane, shape (n,): ``base.mdp_state(observations)``, or the observations if they are integers.
-
-    Args:
-        base: A ``base_environment`` with ``.mdp``.
-        observations: One observation per lane.
-
-    Raises:
-        TypeError: If the observations aren't plain integers and the environment has no ``mdp_state``.
-    """
+    """MDP state of each lane, (n,): ``base.mdp_state(observations)``, or the observations if they are integers."""
     if hasattr(base, "mdp_state"):
         return np.asarray(base.mdp_state(observations), dtype=np.intp)
     states = np.asarray(observations)
@@ -80,12 +67,7 @@ def mdp_states(base: Any, observations: ArrayLike) -> NDArray[np.intp]:
 
 
 def check_shows(base: Any, feedback: str) -> None:
-    """Raise a TypeError for an environment that can't give the features that a feedback compares.
-
-    Args:
-        base: A ``base_environment``.
-        feedback: "truncated", "state" or "prompt" (see ``_feedback``).
-    """
+    """Raise a TypeError for a ``base_environment`` that can't give the features that a feedback compares."""
     name = type(base).__name__
     if feedback != "state" and not hasattr(base, "trajectory_features"):
         raise TypeError(
@@ -107,10 +89,11 @@ def shown_features(
 ) -> NDArray[np.float32]:
     """Features of what n lanes show after a step, shape (n, d), in one call for all lanes.
 
+    Those are the ``trajectory_features``, or for "state" the ``state_features``, else the row of the state-action pair.
+
     Args:
         base: A ``base_environment`` that passed ``check_shows``.
-        feedback: "truncated" and "prompt" give ``trajectory_features``, "state" ``state_features`` or, where there are
-            none, the feature row of the state-action pair.
+        feedback: "truncated", "state" or "prompt".
         reached: Observations after the step, before any automatic reset.
         previous: Observations before it.
         actions: The actions taken, shape (n,).

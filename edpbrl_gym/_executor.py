@@ -28,13 +28,9 @@ class Executor(Protocol):
     def map_unordered(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], folder: Path
     ) -> Iterator[Any]:
-        """Call a function with each of the arguments, and yield results as they finish.
+        """Call a function that other processes can import with each of the arguments; yield results as they finish.
 
-        An exception of one call is raised here, and calls that have not begun are left out.
-
-        Args:
-            function: Of a module that other processes can import.
-            arguments: Of each call.
-            folder: Absolute path of a folder in which the calls read and write; all workers see it.
+        An exception of one call is raised here, and calls that have not begun are left out. The calls read and write in
+        a folder, an absolute path that all workers see.
         """
         ...

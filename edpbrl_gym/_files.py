@@ -1,7 +1,8 @@
 """Atomic writes of files and folders, locked files, and errors that name their file.
 
 A file or folder is written beside its destination as ``.NAME.PID.HEX.part``, locked by its writer. If the writer is
-killed, the part remains without a lock: the next writer of the same name removes it, and so does ``sweep``.
+killed, the part remains without a lock: the next writer of the same name removes it, and so does ``sweep``. Paths that
+can't be written, or must not be, raise an OSError that names them.
 """
 
 from __future__ import annotations
@@ -85,9 +86,7 @@ def is_at(handle: int, path: Path) -> bool:
 def errors_naming(path: str | os.PathLike[str], *, instead_of: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Name ``path`` in an OSError of the block that names no file, as those of Python's read and write do.
 
-    Args:
-        path: File that the block reads or writes.
-        instead_of: Temporary file, which would mean nothing to the reader; ``path`` is named in its place.
+    It is also named in place of ``instead_of``, a temporary file, which would mean nothing to the reader.
     """
     name = os.fspath(path)
     hidden = (None,) if instead_of is None else (None, os.fspath(instead_of))
@@ -132,12 +131,7 @@ def reading(
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:
-    """Return the destination of a file to be written, with symbolic links resolved, so that these remain links.
-
-    Raises:
-        OSError: If something other than a regular file is there (a folder, a device, a pipe), or the links are
-            circular. The target of a link need not exist.
-    """
+    """Return the destination of a file to be written, with symbolic links resolved, so that these remain links."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -149,14 +143,10 @@ def check_place(path: str | os.PathLike[str]) -> Path:
 
 
 def check_links(folder: Path, *names: str) -> None:
-    """Reject symbolic links in a folder that lead outside it: writing to them would change other files.
+    """Reject symbolic links in a folder that lead outside it, at any depth: writing to them would change other files.
 
-    Args:
-        folder: The folder; it may be a link itself, and need not exist.
-        *names: Files and folders in it to check; without any, all are checked.
-
-    Raises:
-        OSError: If there is such a link, at any depth.
+    The folder may be a link itself, and need not exist. Of its files and folders those of these names are checked, or
+    all without any.
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -211,9 +201,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
     A folder can't be replaced in one step: the previous one is moved aside first. If a kill separates the two steps,
     the next writer of the same name restores it.
-
-    Raises:
-        OSError: If ``path`` can't be written or is not a folder.
     """
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
@@ -253,9 +240,6 @@ def mark(folder: Path) -> Iterator[str]:
     """Yield the name of a new empty file of a folder that is there as long as the block lasts.
 
     Another process that finds the name sees the same folder. A killed process leaves it to ``sweep``.
-
-    Raises:
-        OSError: If the folder can't be written.
     """
     part, handle = _locked_part(folder / "mark", folder)
     try:
@@ -301,9 +285,7 @@ def _remove_leftovers(target: Path) -> None:
 def _settle(leftover: Path, original: Path | None) -> None:
     """Remove a leftover unless its writer is alive; restore one that was moved aside if nothing has replaced it.
 
-    Args:
-        leftover: The leftover.
-        original: Its original path; None if its name was shortened: then one that was moved aside stays as it is.
+    Without its original path, whose name was shortened, one that was moved aside stays as it is.
     """
     try:
         handle = _open_locked(leftover)

@@ -60,6 +60,9 @@ def decode(data: bytes) -> Line | None:
 class AppendLog:
     """An open log, locked until it is closed or the process ends.
 
+    Once it is closed every call raises a ValueError, and where its file was deleted, moved, replaced or cut short
+    meanwhile a FileNotFoundError.
+
     Args:
         path: The file.
         name: Name of the log, the first words of its errors, such as "The session /a/b".
@@ -148,8 +151,7 @@ class AppendLog:
             room: Number of bytes to reserve for lines that must not fail later, as far as the file system can.
 
         Raises:
-            OSError: The disk is full, or the file was removed or replaced; the log is unchanged.
-            ValueError: The log is closed.
+            OSError: The disk is full; the log is unchanged.
         """
         data = encode(line)
         with self._writing:
@@ -174,12 +176,7 @@ class AppendLog:
                 os.close(handle)
 
     def check(self) -> None:
-        """Check that the log is open and its file still in place.
-
-        Raises:
-            FileNotFoundError: The file was deleted, moved, replaced or cut short.
-            ValueError: The log is closed.
-        """
+        """Check that the log is open and its file still in place."""
         if self.closed:
             raise ValueError(f"{self._name} has been closed; {self._remedies.closed}")
         try:
@@ -199,12 +196,7 @@ class AppendLog:
         return self._handle < 0
 
     def sync(self) -> None:
-        """Flush all lines to the disk.
-
-        Raises:
-            OSError: Flushing failed, or the file was removed.
-            ValueError: The log is closed.
-        """
+        """Flush all lines to the disk."""
         self.check()
         os.fsync(self._handle)
 

@@ -8,15 +8,13 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["FORMATS", "MAX_PIXELS", "open_picture"]
+__all__ = ["FORMATS", "MAX_PIXELS", "check_pictures", "converted", "open_picture"]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
@@ -25,9 +23,8 @@ MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB on
 _OPENING = threading.Lock()  # warning filters belong to the process, not to a thread
 
 
-@contextmanager
-def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
-    """Open a PNG, JPEG or WebP of at most ``MAX_PIXELS`` pixels, decoded.
+def open_picture(source: str | os.PathLike[str] | bytes) -> Image:
+    """Open a PNG, JPEG or WebP of at most ``MAX_PIXELS`` pixels, decoded; a ``with`` statement closes it.
 
     Args:
         source: A file, or its bytes.
@@ -36,16 +33,11 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Iterator[Image]:
         FileNotFoundError: There is no such file.
         ValueError: Another format, too many pixels, or a truncated or damaged picture; the message names the file.
     """
+    from PIL import Image, UnidentifiedImageError
+
     name = "bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes) and not Path(source).is_file():
         raise FileNotFoundError(f"Expected an image file at {name}, found none")
-    with _decoded(source, name) as picture:
-        yield picture
-
-
-def _decoded(source: str | os.PathLike[str] | bytes, name: str) -> Image:
-    from PIL import Image, UnidentifiedImageError
-
     try:
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the number of pixels is checked below
@@ -72,3 +64,22 @@ def _decoded(source: str | os.PathLike[str] | bytes, name: str) -> Image:
         Image.DecompressionBombError,
     ) as error:
         raise ValueError(f"Expected an image file at {name}, but it can't be read ({error})") from None
+
+
+def check_pictures(images: Any) -> None:
+    """Check that these are several pictures or files of pictures, not one."""
+    if isinstance(images, (str, bytes, os.PathLike)) or not hasattr(images, "__len__"):
+        raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
+    from PIL import Image
+
+    for index, image in enumerate(images):
+        if not isinstance(image, (str, os.PathLike, Image.Image)):
+            raise TypeError(f"Expected PIL images or image files, got {type(image).__name__} at index {index}")
+
+
+def converted(image: Image | str | os.PathLike[str], mode: str) -> Image:
+    """A picture, or that of a file, in a colour mode of PIL."""
+    if not isinstance(image, (str, os.PathLike)):
+        return image.convert(mode)
+    with open_picture(image) as opened:
+        return opened.convert(mode)

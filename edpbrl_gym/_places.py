@@ -1,12 +1,13 @@
-"""Destinations of output: atomic writes with errors that name the file, and locks against other processes."""
+"""Destinations of output: atomic writes with errors that name the file, and locks against other processes.
+
+A place that can't be written, or that another process holds, raises a RunFolderError.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -17,14 +18,11 @@ from edpbrl_gym._files import (
     hold,
     is_at,
     replacing,
-    replacing_folder,
     short_name,
 )
 
 __all__ = [
     "LOCK",
-    "TRAINING_FILE",
-    "ModelFolders",
     "RunFolderError",
     "explaining_errors",
     "hold_folder",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 LOCK = ".lock"
-TRAINING_FILE = "training.json"
 
 
 class RunFolderError(ValueError):
@@ -42,22 +39,14 @@ class RunFolderError(ValueError):
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary path in the same folder, then rename it: readers see the whole file or none.
-
-    Raises:
-        RunFolderError: If the place can't be written.
-    """
+    """Call ``write`` with a temporary path in the same folder, then rename it: readers see the whole file or none."""
     prepare_place(path)
     with explaining_errors(path), replacing(path) as part:
         write(part)
 
 
 def prepare_place(path: Path) -> None:
-    """Create the folder of a file to be written, and check its path before the work rather than after it.
-
-    Raises:
-        RunFolderError: If the place can't be written.
-    """
+    """Create the folder of a file to be written, and check its path before the work rather than after it."""
     with explaining_errors(path):
         check_place(path).parent.mkdir(parents=True, exist_ok=True)
 
@@ -106,15 +95,9 @@ class Lock:
 
     @classmethod
     def of(cls, path: Path, place: Path, doing: str) -> Lock:
-        """Hold a lock file, creating it if necessary; all users within a process share one lock.
+        """Hold the lock file ``path`` of a place, creating it if necessary; all users within a process share one lock.
 
-        Args:
-            path: The lock file.
-            place: The file or folder that it protects.
-            doing: What the process that holds it does, and what to do then; for the message.
-
-        Raises:
-            RunFolderError: If another process holds it, or it can't be written.
+        ``doing`` is what the process that holds it does, and what to do then, for the message.
         """
         name = os.path.realpath(path)
         lock = cls._held.get(name)
@@ -122,6 +105,12 @@ class Lock:
             with explaining_errors(place):
                 lock = cls._held[name] = cls(path, place, doing)
         return lock
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing: the statement has held a reference, and its last user releases the lock."""
 
     def __del__(self) -> None:
         file = getattr(self, "_file", None)
@@ -133,15 +122,11 @@ class Lock:
         file.close()
 
 
-def hold_folder(folder: Path, *names: str) -> object:
+def hold_folder(folder: Path, *names: str) -> Lock:
     """Lock a folder, created if necessary, against other processes, as long as the result is referenced.
 
-    Args:
-        folder: The folder.
-        *names: Names to be written there; links among them must not lead outside the folder. Without any, all names.
-
-    Raises:
-        RunFolderError: If another process holds the folder, it can't be written, or a link leads outside it.
+    Within a ``with`` statement that is until its end. Links of these names (without any: all links) must not lead
+    outside the folder.
     """
     lock = Lock.of(folder / LOCK, folder, "runs in it; wait until it ends, or choose another --out")
     with explaining_errors(folder):
@@ -149,61 +134,8 @@ def hold_folder(folder: Path, *names: str) -> object:
     return lock
 
 
-def hold_place(path: Path) -> object:
-    """Lock the path of a file, or of a folder that is replaced as a whole, like ``hold_folder``.
-
-    Raises:
-        RunFolderError: If another process holds it, or its folder can't be written.
-    """
+def hold_place(path: Path) -> Lock:
+    """Lock the path of a file, or of a folder that is replaced as a whole, like ``hold_folder``."""
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{short_name(target.name)}{LOCK}")
     return Lock.of(lock, path, "is about to write it; wait until it ends, or choose another place")
-
-
-@dataclass(frozen=True)
-class ModelFolders:
-    """The folders of a kind of model, recognised by their ``training.json``.
-
-    Attributes:
-        kind: Entry ``kind`` of ``training.json``.
-        command: What writes such folders, for messages.
-    """
-
-    kind: str
-    command: str
-
-    def _holds_model(self, folder: Path) -> bool:
-        try:
-            document = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(document, dict) and document.get("kind") == self.kind
-
-    def check_replaceable(self, folder: Path) -> None:
-        """Make sure that a model may be written to ``folder``: nothing there, an empty folder, or such a model.
-
-        Raises:
-            ValueError: Something else is there, or the place can't be written.
-        """
-        if folder.exists() and not (folder.is_dir() and (self._holds_model(folder) or not any(folder.iterdir()))):
-            raise ValueError(
-                f"Expected {folder} to be free or a folder written by `{self.command}` (with {TRAINING_FILE}), got "
-                "something else there; choose another --out, or remove it yourself"
-            )
-        existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        parent = existing.parent if existing == folder.absolute() else existing
-        if not (parent.is_dir() and os.access(parent, os.W_OK)):
-            raise ValueError(f"Expected to write {folder}, but {parent} can't be written; choose another --out")
-
-    @contextmanager
-    def replacing(self, folder: Path) -> Iterator[Path]:
-        """Yield a temporary folder to write to, then put it in the place of ``folder`` (``_files.replacing_folder``).
-
-        Raises:
-            ValueError: By ``check_replaceable``, before and after the writing.
-            OSError: The place can't be written.
-        """
-        self.check_replaceable(folder)
-        with replacing_folder(folder) as part:
-            yield part
-            self.check_replaceable(folder)

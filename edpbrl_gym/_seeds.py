@@ -15,9 +15,7 @@ def derive_seed(seed: int, *keys: int | str) -> int:
     The same seed and keys always give the same stream, whichever process asks and whatever was drawn before; a
     resumed or parallel experiment therefore equals an uninterrupted one.
 
-    Args:
-        seed: Seed of the experiment, at least 0.
-        *keys: Names of the stream, such as ``"queries", run, agent, episodes``; integers are at least 0.
+    Keys are such as ``"queries", run, agent, episodes``; seed and integers are at least 0.
     """
     entropy = [seed, *map(_key_to_int, keys)]
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)

@@ -1,4 +1,4 @@
-"""Control of threads: none inside small BLAS kernels, several for the chunks of large products.
+"""Control of threads, and of the memory that they leave: none inside small BLAS kernels, several for large products.
 
 BLAS splits every product among its threads and waits for the last of them. On a busy machine that one may sleep for
 milliseconds, a thousand times as long as the small matrices of a Newton step take. So the solvers run BLAS with one
@@ -7,6 +7,7 @@ thread, and large products are split into chunks for a pool of threads, which wa
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import threading
@@ -15,11 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["blas_threads", "for_each", "one_blas_thread", "one_thread", "one_torch_thread"]
+__all__ = [
+    "blas_threads",
+    "for_each",
+    "give_back",
+    "one_blas_thread",
+    "one_thread",
+    "one_torch_thread",
+    "share_heaps",
+]
 
 Item = TypeVar("Item")
 
 _MAX_THREADS = 32  # each needs memory for the arrays of a chunk
+_ARENA_MAX = -8  # of glibc's mallopt
 
 
 class _Limit:
@@ -127,12 +137,9 @@ def one_thread() -> Iterator[None]:
 
 
 def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
-    """Call a function with every item, in as many threads as `blas_threads`, each with BLAS of one thread.
+    """Call a function with every item, in any order, in as many threads as `blas_threads`, with one for BLAS in each.
 
-    Args:
-        function: Function of one item, called in any order; its exceptions are raised when all running calls have
-            ended.
-        items: The items.
+    An exception is raised when all running calls have ended.
     """
     todo = list(items)
     count = min(len(todo), blas_threads(), _MAX_THREADS)
@@ -147,3 +154,24 @@ def for_each(function: Callable[[Item], object], items: Iterable[Item]) -> None:
         except BaseException:  # Ctrl-C too: do not start the remaining calls
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def give_back() -> None:
+    """Return freed memory to the system; without effect where the C library is not glibc.
+
+    Of large arrays of many sizes, glibc keeps what lies between blocks in use: a process that fits a model for one
+    person after another grows by tens of megabytes each, though it holds nothing of them.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def share_heaps() -> None:
+    """Let all threads share two heaps, before they begin; without effect where the C library is not glibc.
+
+    By default glibc makes eight for each core, and what one thread has freed is not used by another.
+    """
+    change = getattr(ctypes.CDLL(None), "mallopt", None)
+    if change is not None:
+        change(_ARENA_MAX, 2)

@@ -1,20 +1,53 @@
 """Argument checks whose messages read "Expected X, got Y", often with advice: "; do Z".
 
-Every check takes the value and its name, and raises ``ValueError`` (a wrong value) or ``TypeError`` (a wrong type). All
-but ``check_path`` return the value in the type that the code works with.
+Every check takes the value and its name, and raises ``TypeError`` (another type: no number, no integer, a bool as a
+count) or ``ValueError`` (a wrong shape, NaN, out of range; the message names the first entry). All but ``check_path``
+return the value in the type that the code works with.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["check_path", "check_array", "check_choice_of", "check_count", "check_integers", "check_number"]
+__all__ = [
+    "FEEDBACKS",
+    "MOST_EPISODES",
+    "MOST_OPTIONS",
+    "MOST_PROMPTS",
+    "Feedback",
+    "check_array",
+    "check_choice_of",
+    "check_count",
+    "check_feedback",
+    "check_integers",
+    "check_number",
+    "check_path",
+    "check_selection",
+    "check_tolerance",
+    "did_you_mean",
+    "known_name",
+]
+
+# what commands take at most, so that a slip of the hand is told at once rather than when the memory is full
+MOST_OPTIONS = 50  # of a question; a person can not compare more
+MOST_EPISODES = 10_000
+MOST_PROMPTS = 100_000  # written, searched or drawn by one command
+
+Feedback = Literal["truncated", "state", "prompt"]
+FEEDBACKS: tuple[Feedback, ...] = get_args(Feedback)
+"""What the options of a question are compared by.
+
+truncated   K partial prompts (embeddings of the trajectories so far), at every step
+state       K last tokens (features of what the last action showed), at every step
+prompt      K complete prompts, once an episode, at its last step: what a person who looks at pictures compares
+"""
 
 # None: any length. A string: any length, shown by its letter in the message.
 Shape = tuple[int | str | None, ...]
@@ -79,10 +112,6 @@ def check_array(
         keep: Other types that are returned as they are.
         finite: Reject NaN and infinity.
         hint: Advice appended to a message about the shape.
-
-    Raises:
-        TypeError: ``value`` does not contain real numbers.
-        ValueError: Wrong shape, NaN or infinity.
     """
     try:
         array = np.asarray(value)
@@ -101,12 +130,7 @@ def check_array(
 def check_integers(
     value: Any, name: str, *, shape: Shape, low: int | None = None, high: int | None = None, hint: str = ""
 ) -> NDArray[np.int64]:
-    """Return ``value`` as an int64 array of the expected shape with all entries in ``low..high`` (both included).
-
-    Raises:
-        TypeError: The entries are not integers.
-        ValueError: Wrong shape, or an entry out of range (the message names the first).
-    """
+    """Return ``value`` as an int64 array of the expected shape with all entries in ``low..high`` (both included)."""
     array = np.asarray(value)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -125,13 +149,30 @@ def check_integers(
     return array.astype(np.int64, copy=False)
 
 
-def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int of at least ``minimum``.
+def check_selection(value: Any, count: int) -> NDArray[np.int64]:
+    """Return the indices in a record of ``count`` entries that a slice, a mask (count,), integers or one select.
 
     Raises:
-        TypeError: ``value`` is not an integer; a bool does not count as one.
-        ValueError: It is below ``minimum``.
+        IndexError: A single integer is out of range.
+        TypeError: ``value`` holds neither booleans nor integers.
+        ValueError: A mask of another length, or one of several indices out of range.
     """
+    if isinstance(value, slice):
+        return np.arange(count)[value]
+    selection = np.asarray(value)
+    if selection.ndim == 0 and selection.dtype.kind in "iu":
+        if not -count <= selection < count:
+            raise IndexError(f"Expected an index in {-count}..{count - 1}, got {int(selection)}")
+        selection = selection[None]
+    if selection.dtype == bool:
+        if selection.shape != (count,):
+            raise ValueError(f"Expected a mask of shape ({count},), got shape {selection.shape}")
+        selection = np.flatnonzero(selection)
+    return check_integers(selection, "indices", shape=("m",), low=-count, high=count - 1)
+
+
+def check_count(value: Any, name: str, *, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return ``value`` as an int of at least ``minimum``, and at most ``maximum`` where there is one."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -140,16 +181,13 @@ def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
         raise TypeError(f"Expected {name} as an integer, got {value!r} ({type(value).__name__})") from None
     if count < minimum:
         raise ValueError(f"Expected {name} >= {minimum}, got {count}")
+    if maximum is not None and count > maximum:
+        raise ValueError(f"Expected {name} of at most {maximum}, got {count}")
     return count
 
 
 def check_number(value: Any, name: str, *, minimum: float | None = None, exclusive: bool = False) -> float:
-    """Return ``value`` as a finite float, at least ``minimum`` (above it when ``exclusive``).
-
-    Raises:
-        TypeError: ``value`` is not a number.
-        ValueError: It is NaN, infinite, or below the minimum.
-    """
+    """Return ``value`` as a finite float, at least ``minimum`` (above it when ``exclusive``)."""
     try:
         if isinstance(value, (str, bytes, bool)):
             raise TypeError
@@ -163,22 +201,54 @@ def check_number(value: Any, name: str, *, minimum: float | None = None, exclusi
     return number
 
 
-def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
-    """Return ``value`` if it is one of the ``allowed`` names.
+def check_tolerance(value: Any, name: str = "tolerance") -> float:
+    """Return the gap relative to the gain, in [0, 1), at which a solver may stop: at 1 the first design would do."""
+    tolerance = check_number(value, name, minimum=0.0)
+    if tolerance >= 1.0:
+        raise ValueError(f"Expected {name} below 1, a gap relative to the gain such as 1e-4, got {tolerance:g}")
+    return tolerance
 
-    Raises:
-        ValueError: It is not; the message lists the allowed names.
-    """
+
+def check_choice_of(value: Any, name: str, allowed: Sequence[str]) -> str:
+    """Return ``value`` if it is one of the ``allowed`` names."""
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"Expected {name} as one of {', '.join(map(repr, allowed))}, got {value!r}")
+        meant = did_you_mean(value, allowed)
+        raise ValueError(f"Expected {name} as one of {', '.join(map(repr, allowed))}, got {value!r}{meant}")
     return value
 
 
-def check_path(path: str | None, name: str) -> None:
-    """Reject an empty path, which would stand for the current folder.
+def check_feedback(feedback: object, *, every_step: str = "") -> Feedback:
+    """Return a known feedback, or raise a ValueError.
 
-    Raises:
-        ValueError: If the path is empty.
+    ``every_step`` is the name of what designs a question for every step of an episode, and so refuses "prompt".
     """
+    known = tuple(name for name in FEEDBACKS if not (every_step and name == "prompt"))
+    if feedback in known:
+        return feedback
+    why = f"; {every_step} designs a question for every step of an episode" if feedback == "prompt" else ""
+    raise ValueError(f"Expected feedback as one of {', '.join(map(repr, known))}, got {feedback!r}{why}")
+
+
+def check_path(path: str | None, name: str) -> None:
+    """Reject an empty path, which would stand for the current folder."""
     if path == "":
         raise ValueError(f"Expected {name} as a path, got an empty path; leave the option out for its default")
+
+
+def known_name(name: str, known: Iterable[str]) -> str:
+    """The known name that is meant, whatever its case and whether it has - or _; else the name itself."""
+    by_form = {_form(one): one for one in known}
+    return by_form.get(_form(name), name) if isinstance(name, str) else name
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """``"; did you mean 'X'?"`` where a known name is close, else ``""``."""
+    if not isinstance(name, str):
+        return ""
+    by_form = {_form(one): one for one in known}
+    close = difflib.get_close_matches(_form(name), by_form, n=1, cutoff=0.6)
+    return f"; did you mean {by_form[close[0]]!r}?" if close else ""
+
+
+def _form(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")

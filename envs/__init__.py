@@ -1,16 +1,19 @@
 """Environments (imported as ``edpbrl_gym.envs``); importing ``edpbrl_gym`` registers them for ``gymnasium.make``."""
 
-from edpbrl_gym._lazy import lazy_names
+from typing import Any
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
+__all__ = ["ENVIRONMENTS"]
+
+# string entry points, so that registering imports no environment
+ENVIRONMENTS: tuple[dict[str, Any], ...] = tuple(
     {
-        "diffusion_guidance": ("DiffusionGuidanceEnv",),
-        "diffusion_guidance_vector": ("DiffusionGuidanceVectorEnv",),
-        "prompt_construction": ("PromptConstructionEnv",),
-        "prompt_construction_vector": ("PromptConstructionVectorEnv",),
-        "registration": ("ENVIRONMENTS",),
-        "text_generation": ("TextGenerationEnv",),
-        "text_generation_vector": ("TextGenerationVectorEnv",),
-    },
+        "id": f"edpbrl/{name}-v0",
+        "entry_point": f"edpbrl_gym.envs.{module}:{name}Env",
+        "vector_entry_point": f"edpbrl_gym.envs.{module}:{name}VectorEnv",
+    }
+    for name, module in (
+        ("PromptConstruction", "prompt_construction"),
+        ("TextGeneration", "text_generation"),
+        ("DiffusionGuidance", "diffusion_guidance"),
+    )
 )

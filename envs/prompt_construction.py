@@ -2,21 +2,208 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym.envs.array_lanes import RENDER_MODES, integer_action
-from edpbrl_gym.envs.bases import SinglePrompt
-from edpbrl_gym.envs.prompt_model import PromptAttributes, PromptModel
+from edpbrl_gym._arrays import Booleans, Floats32, Indices
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.envs.base import FromModel, LegalDiscrete, PromptLanes, SingleLane, WritingModel
+from edpbrl_gym.envs.common import check_encoder_argument, check_jsonable, check_observations
+from edpbrl_gym.features import TextEncoder, embed_tokens
+from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.vocabulary import SEPARATOR, load_vocabulary
 
-__all__ = ["PromptConstructionEnv"]
+__all__ = ["PromptConstructionEnv", "PromptConstructionVectorEnv", "PromptModel"]
 
 
-class PromptConstructionEnv(PromptAttributes, SinglePrompt):
+class PromptModel(WritingModel):
+    """Prompt construction over a vocabulary, for any number of lanes at once.
+
+    Observations are integer arrays (n, H): the token chosen at each step, and V (the padding) where none is chosen yet.
+    The arguments are described in ``PromptConstructionEnv``.
+
+    Raises:
+        TypeError: If an argument is of a wrong type or can't be written to the environment's spec as JSON.
+        ValueError: If an argument is out of range, ``split`` or ``encoder`` is unknown, or the vocabulary can't be
+            loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: str | None = None,
+        order: Sequence[str] | None = None,
+        encoder: str = "minilm",
+        split: str | None = None,
+        split_seed: int = 0,
+        tokens_per_step: int | None = None,
+        subset_seed: int = 0,
+    ) -> None:
+        check_jsonable(
+            vocabulary=vocabulary,
+            order=order,
+            encoder=encoder,
+            split=split,
+            split_seed=split_seed,
+            tokens_per_step=tokens_per_step,
+            subset_seed=subset_seed,
+        )
+        if vocabulary is not None and not isinstance(vocabulary, str):
+            raise TypeError(f"Expected vocabulary as a folder's path or None, got {vocabulary!r}.")
+        self.encoder_spec = check_encoder_argument(encoder)
+        check_count(split_seed, "split_seed", minimum=0)
+        check_count(subset_seed, "subset_seed", minimum=0)
+        if split not in (None, "train", "test"):
+            raise ValueError(f'Expected split to be "train", "test" or None, got {split!r}.')
+        words = load_vocabulary(vocabulary, order=order)
+        if split is not None:
+            words = words.split(split_seed)[0 if split == "train" else 1]
+        if tokens_per_step is not None:
+            words = words.subset(check_count(tokens_per_step, "tokens_per_step"), subset_seed)
+        self.vocabulary = words
+        self.sizes: Indices = np.array(words.sizes, dtype=np.int64)
+        self.horizon = int(self.sizes.size)
+        self.padding = int(self.sizes.max())
+        self.offsets: Indices = np.concatenate(([0], np.cumsum(self.sizes)))
+        self._masks: NDArray[np.int8] = (np.arange(self.padding) < np.append(self.sizes, 0)[:, None]).astype(np.int8)
+        self.mdp = PromptMDP(tuple(int(size) for size in self.sizes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the model and the features out of a pickle; the copy loads them again on first use."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("encoder", "features")}
+
+    def action_space(self) -> LegalDiscrete:
+        """Return a new action space over 0..V-1; every step allows the actions below the size of the smallest file."""
+        return LegalDiscrete(self.padding, np.arange(self.sizes.min()))
+
+    def use_encoder(self, encoder: TextEncoder) -> None:
+        super().use_encoder(encoder)
+        self.__dict__.pop("features", None)  # those computed before are computed again with it
+
+    @cached_property
+    def features(self) -> Floats32:
+        """Embedding of every token alone, shape (N, d), in the row order of the MDP; computed on first use."""
+        return embed_tokens(self.vocabulary, self.encoder)
+
+    def masks(self, steps: ArrayLike) -> NDArray[np.int8]:
+        """Legal actions at each lane's step, int8 of shape (n, V); all zero for a complete prompt."""
+        return self._masks[np.asarray(steps, dtype=np.int64)]
+
+    def mdp_step(self, observations: ArrayLike) -> Indices:
+        """Number of tokens chosen so far, shape (n,), H for a complete prompt."""
+        return self._num_chosen(self._lanes(observations))
+
+    def mdp_state(self, observations: ArrayLike) -> Indices:
+        """State of the MDP, shape (n,): the step, as the prompt MDP's state is its step."""
+        return self.mdp_step(observations)
+
+    def checked(self, observations: ArrayLike) -> Indices:
+        lanes = self._lanes(observations)
+        outside = (lanes >= self.sizes) & (np.arange(self.horizon) < self._num_chosen(lanes)[:, None])
+        if outside.any():
+            self.vocabulary.prompt(lanes[int(np.argmax(outside.any(axis=1)))])  # raises
+        return lanes
+
+    def texts(self, observations: Indices) -> list[str]:
+        tokens, steps = self.vocabulary.tokens, self._num_chosen(observations)
+        lanes = zip(observations.tolist(), steps.tolist(), strict=True)
+        return [SEPARATOR.join(map(operator.getitem, tokens, lane[:step])) for lane, step in lanes]
+
+    def state_texts(self, observations: ArrayLike) -> list[str]:
+        """Token chosen last in each lane."""
+        tokens = self.vocabulary.all_tokens
+        return [tokens[row] for row in self._last_rows(observations)]
+
+    def state_features(self, observations: ArrayLike) -> Floats32:
+        """Embedding of the token chosen last in each lane, shape (n, d)."""
+        return self.features[self._last_rows(observations)]
+
+    def _lanes(self, observations: ArrayLike) -> Indices:
+        return check_observations(observations, self.horizon, self.padding, length="H")
+
+    def _num_chosen(self, lanes: Indices) -> Indices:
+        return np.asarray((lanes != self.padding).sum(axis=1))
+
+    def _last_rows(self, observations: ArrayLike) -> Indices:
+        lanes = self._lanes(observations)
+        steps = self.mdp_step(lanes)
+        if (steps == 0).any():
+            raise ValueError(
+                f"Expected at least one chosen token in every lane, lane {int(np.argmin(steps))} has none; "
+                "ask for state features after a step."
+            )
+        return self.offsets[steps - 1] + lanes[np.arange(len(lanes)), steps - 1]
+
+
+class _PromptAttributes:
+    """What wrappers and agents ask of a prompt environment."""
+
+    trajectory_texts = FromModel()
+    vocabulary = FromModel()
+    mdp = FromModel()
+    features = FromModel()
+    mdp_state = FromModel()
+    mdp_step = FromModel()
+    state_texts = FromModel()
+    state_features = FromModel()
+
+
+class PromptConstructionVectorEnv(_PromptAttributes, PromptLanes):
+    """``num_envs`` prompts at once; each lane behaves as documented in ``PromptConstructionEnv``.
+
+    Unlike separate environments it keeps one copy of the vocabulary, and computes ``trajectory_features`` of all lanes
+    in one encoder call. ``render_mode``, ``autoreset_mode`` and ``max_episode_steps`` are described in ``ArrayLanes``,
+    the other arguments in ``PromptConstructionEnv``.
+    """
+
+    model_class = PromptModel
+
+    def _make_lanes(self) -> None:
+        self._tokens: Indices = np.full((self.num_envs, self.model.horizon), self.model.padding, dtype=np.int64)
+        self._steps: Indices = np.zeros(self.num_envs, dtype=np.int64)
+
+    def action_masks(self) -> NDArray[np.int8]:
+        return self.model.masks(self._steps)
+
+    @property
+    def _observations(self) -> Indices:
+        return self._tokens
+
+    def _complete(self) -> Booleans:
+        return np.asarray(self._steps == self.model.horizon)
+
+    def _take(self, lanes: Indices, actions: Indices) -> None:
+        steps = self._steps[lanes]
+        sizes = self.model.sizes[steps]
+        illegal = np.flatnonzero((actions < 0) | (actions >= sizes))
+        if illegal.size:
+            first = illegal[0]
+            step, size = int(steps[first]), int(sizes[first])
+            raise ValueError(
+                f"Expected an action in 0..{size - 1} at step {step} ({self.model.vocabulary.names[step]!r} has {size} "
+                f"tokens){self._where(lanes[first])}, got {actions[first]}; use info['action_mask'] or action_masks() "
+                "to see what is legal."
+            )
+        self._tokens[lanes, steps] = actions
+        self._steps[lanes] += 1
+
+    def _restart(self, mask: Booleans) -> None:
+        self._tokens[mask] = self.model.padding
+        self._steps[mask] = 0
+
+    def _counts(self) -> dict[str, Indices]:
+        return {"step": self._steps}
+
+    def _legal_state(self) -> Indices:
+        return self._steps.copy()
+
+
+class PromptConstructionEnv(_PromptAttributes, SingleLane):
     """Write a text-to-image prompt by choosing one token from each file of a vocabulary.
 
     ## Description
@@ -88,76 +275,4 @@ class PromptConstructionEnv(PromptAttributes, SinglePrompt):
     * v0: Initial version
     """
 
-    metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": 1}
-
-    def __init__(
-        self,
-        vocabulary: str | None = None,
-        order: Sequence[str] | None = None,
-        encoder: str = "minilm",
-        split: str | None = None,
-        split_seed: int = 0,
-        tokens_per_step: int | None = None,
-        subset_seed: int = 0,
-        render_mode: str | None = None,
-    ) -> None:
-        self._set_render_mode(render_mode)
-        self._use_model(
-            PromptModel(
-                vocabulary=vocabulary,
-                order=order,
-                encoder=encoder,
-                split=split,
-                split_seed=split_seed,
-                tokens_per_step=tokens_per_step,
-                subset_seed=subset_seed,
-            )
-        )
-        self._tokens: list[int] | None = None
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """Begin an empty prompt; the environment has no options."""
-        super().reset(seed=seed)
-        self._tokens = []
-        return self._observation(), self._info()
-
-    def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        """Append the chosen token.
-
-        Args:
-            action: Index of a token of the current step.
-
-        Raises:
-            ValueError: If the action is illegal at this step; the message says what was allowed.
-            TypeError: If the action is not an integer.
-            ResetNeeded: If the prompt is complete or was never started.
-        """
-        if self._tokens is None or len(self._tokens) == self.model.horizon:
-            state = "not started yet" if self._tokens is None else f"complete ({self.model.horizon} tokens)"
-            raise ResetNeeded(f"The prompt is {state}; call reset() before step().")
-        token = integer_action(action)
-        self.model.check_action(token, len(self._tokens))
-        self._tokens.append(token)
-        return self._observation(), 0.0, len(self._tokens) == self.model.horizon, False, self._info()
-
-    def action_masks(self) -> NDArray[np.int8]:
-        """Legal actions of the current step, int8 (V,); the method that MaskablePPO asks."""
-        return self.model.masks([len(self._tokens or ())])[0]
-
-    def _text(self) -> str:
-        return self.model.vocabulary.prompt(self._tokens) if self._tokens else ""
-
-    def _observation(self) -> NDArray[np.int64]:
-        observation = np.full(self.model.horizon, self.model.padding, dtype=np.int64)
-        if self._tokens:
-            observation[: len(self._tokens)] = self._tokens
-        return observation
-
-    def _info(self) -> dict[str, Any]:
-        return {
-            "action_mask": self.action_masks(),
-            "prompt": self._text(),
-            "step": len(self._tokens or ()),
-        }
+    lanes_class = PromptConstructionVectorEnv

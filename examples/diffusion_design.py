@@ -43,8 +43,6 @@ class Args:
     """options K of a question"""
     episodes: int = 12
     """episodes T, each with a question for every block"""
-    algorithm: str = "ppo"
-    """ppo, maskable_ppo or dqn"""
     iterations: int = 4
     """iterations of Frank-Wolfe"""
     timesteps: int = 20_000
@@ -114,7 +112,6 @@ def main(args: Args) -> dict[str, Any]:
     agent: Any = eg.make_agent(
         "deep",
         env,
-        algorithm=args.algorithm,
         iterations=args.iterations,
         timesteps=args.timesteps,
         rollouts=args.rollouts,

@@ -3,7 +3,8 @@
 
 Train small policy networks on the latents of a diffusion model to show images worth comparing, then ask.
 
-The K networks learn by REINFORCE: what is maximised is the information of comparisons of the images that they lead to.
+The K networks learn by REINFORCE (the paper's Algorithm 3, with networks in place of language models): what is
+maximised is the information of comparisons of the images that they lead to.
 
 On the command line::
 
@@ -15,11 +16,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 import tyro
+from torch import nn
 
 import edpbrl_gym as eg
 from edpbrl_gym.features.strokes import StrokeEncoder
-from edpbrl_gym.language.objective import d_objective
+from edpbrl_gym.language.objective import TruncatedObjective, d_objective
 
 
 # %%
@@ -59,6 +62,86 @@ class Args:
 
 
 # %%
+# K networks from a standardised latent to the directions; lane i plays network i mod K.
+class Networks(nn.Module):
+    """K perceptrons, and what the package asks of an agent: ``num_options`` and ``predict``."""
+
+    def __init__(self, args: Args, latents: np.ndarray, directions: int) -> None:
+        super().__init__()
+        self.num_options = args.lanes
+        sizes = (latents.shape[1], 32, directions)
+        self.networks = nn.ModuleList(
+            nn.Sequential(nn.Linear(sizes[0], sizes[1]), nn.Tanh(), nn.Linear(sizes[1], sizes[2]))
+            for _ in range(args.lanes)
+        )
+        for name, parameter in self.named_parameters():  # nearly uniform, but not equal
+            if ".2." in name:  # the last layer
+                parameter.data *= 0.1
+        spread = latents.std(axis=0)
+        self.mean, self.spread = latents.mean(axis=0), np.where(spread > 0, spread, np.inf)
+
+    def forward(self, observations: np.ndarray) -> torch.distributions.Categorical:
+        """The distributions of the actions of n K lanes, (n, K)."""
+        rows = np.clip((observations.reshape(len(observations), -1) - self.mean) / self.spread, -10, 10)
+        inputs = torch.as_tensor(rows, dtype=torch.float32).reshape(-1, self.num_options, rows.shape[1])
+        logits = [network(inputs[:, option]) for option, network in enumerate(self.networks)]
+        return torch.distributions.Categorical(logits=torch.stack(logits, dim=1))
+
+    def predict(self, observation: np.ndarray, state: Any = None, *_: Any) -> tuple[np.ndarray, Any]:
+        """Draw the action of each lane."""
+        with torch.no_grad():
+            return self(observation).sample().reshape(-1).numpy(), state
+
+
+# %%
+# Episodes of all lanes at once: latents, actions and features of the images that they show.
+def play(lanes: Any, agent: Any, blocks: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Latents (B, n, ...), actions (B, n) and features (B, n, d)."""
+    observation, _ = lanes.reset(seed=seed)
+    state, latents, actions, features = None, [], [], []
+    for block in range(blocks):
+        action, state = agent.predict(observation, state, np.full(lanes.num_envs, block == 0))
+        latents.append(observation)
+        actions.append(action)
+        observation, *_ = lanes.step(action)
+        features.append(lanes.unwrapped.trajectory_features(observation))
+    return np.stack(latents), np.stack(actions), np.stack(features)
+
+
+# %%
+# REINFORCE: a choice at block h counts by what its episode tells from h on, less what others tell on average.
+def train(args: Args, lanes: Any, uniform: Any, writer: Any) -> Networks:
+    """Take all gradient steps on the D-criterion of the comparisons."""
+    latents, *_ = play(lanes, uniform, args.blocks, args.seed)
+    flat = latents.reshape(-1, int(np.prod(latents.shape[2:])))
+    networks = Networks(args, flat, int(lanes.single_action_space.n))
+    optimiser = torch.optim.Adam(networks.parameters(), lr=args.learning_rate)
+    for iteration in range(args.iterations):
+        latents, actions, features = play(lanes, networks, args.blocks, args.seed + 1 + iteration)
+        shape = (args.meta_samples, args.episodes, args.lanes, args.blocks)  # (M, T, K, B)
+        objective = TruncatedObjective(np.moveaxis(features, 0, 1).reshape(*shape, -1), args.regularization)
+        gains = objective.contributions[..., :-1]
+        means = gains.mean(axis=1, keepdims=True)
+        weights = gains - (means.sum(axis=0) - means) / (args.meta_samples - 1)  # of the other meta-samples
+        weights = torch.as_tensor(weights.reshape(-1, args.lanes, args.blocks), dtype=torch.float32)
+        loss, entropy = torch.zeros(()), 0.0
+        for block in range(args.blocks):
+            policies = networks(latents[block])
+            taken = torch.as_tensor(actions[block]).reshape(-1, args.lanes)
+            loss = loss - (weights[..., block] * policies.log_prob(taken)).sum() / args.meta_samples
+            entropy += float(policies.entropy().mean().detach()) / args.blocks
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        if iteration in (0, args.iterations - 1):
+            print(f"objective in training: {objective.values.mean():.2f} in step {iteration}")
+        if writer is not None:
+            writer.add_scalar("objective/training", objective.values.mean(), iteration)
+            writer.add_scalar("policies/entropy", entropy, iteration)
+    return networks
+
+
+# %%
 # What the agent's questions are worth: their information, and the taste learnt from them.
 def judge(args: Args, lanes: Any, agent: Any, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Objective of T episodes, and the cosine of the estimate from their answers with the true taste, (n,) each."""
@@ -80,43 +163,34 @@ def judge(args: Args, lanes: Any, agent: Any, theta: np.ndarray) -> tuple[np.nda
 # Train, ask and compare with random questions.
 def main(args: Args) -> dict[str, Any]:
     """Train, ask with the networks and at random, print and return the figures."""
-    lanes: Any = gymnasium.make_vec(
-        "edpbrl/DiffusionGuidance-v0",
-        num_envs=args.episodes * args.lanes,
-        model=args.model,
-        conditions=args.conditions,
-        blocks=args.blocks,
-        steps=args.steps,
-        shared_noise=args.lanes,
-        autoreset_mode="same_step",
-    )
-    shared: dict[str, Any] = {"num_options": args.lanes, "episodes": args.episodes, "seed": args.seed}
-    shared["regularization"] = args.regularization
-    agent: Any = eg.make_agent(
-        "reinforce-network",
-        lanes,
-        iterations=args.iterations,
-        meta_samples=args.meta_samples,
-        learning_rate=args.learning_rate,
-        progress=True,
-        **shared,
-    ).learn()
+    torch.manual_seed(args.seed)
+
+    def make(count: int) -> Any:
+        return gymnasium.make_vec(
+            "edpbrl/DiffusionGuidance-v0",
+            num_envs=count,
+            model=args.model,
+            conditions=args.conditions,
+            blocks=args.blocks,
+            steps=args.steps,
+            shared_noise=args.lanes,
+        )
+
+    writer = None
     if args.tensorboard is not None:
         from torch.utils.tensorboard import SummaryWriter
 
-        with SummaryWriter(args.tensorboard) as writer:
-            for record in agent.history:
-                writer.add_scalar("objective/training", record.objective, record.iteration)
-                writer.add_scalar("policies/entropy", record.entropy, record.iteration)
-                writer.add_scalar("gradient/norm", record.gradient_norm, record.iteration)
-    first, last = agent.history[0], agent.history[-1]
-    print(f"objective in training: {first.objective:.2f} in step 0, {last.objective:.2f} in step {last.iteration}")
+        writer = SummaryWriter(args.tensorboard)
+    lanes = make(args.episodes * args.lanes)
+    uniform = eg.make_agent("random", lanes, num_options=args.lanes, episodes=args.episodes, seed=args.seed)
+    networks = train(args, make(args.meta_samples * args.episodes * args.lanes), uniform, writer)
+    if writer is not None:
+        writer.close()
 
     theta = StrokeEncoder().direction(thickness=1, slant=1)
-    agents = {"REINFORCE (networks)": agent, "Random": eg.make_agent("random", lanes, **shared)}
     results: dict[str, Any] = {}
     print(f"{args.evaluations} times {args.episodes * args.blocks} answers, mean and standard error")
-    for name, player in agents.items():
+    for name, player in {"REINFORCE (networks)": networks, "Random": uniform}.items():
         values = np.stack(judge(args, lanes, player, theta))
         mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(args.evaluations)
         results[name] = {"mean": mean, "error": error}

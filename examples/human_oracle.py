@@ -22,7 +22,8 @@ from edpbrl_gym.collection import collect, make_prompt_lanes
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study import AnswerTimeoutError, HumanOracle, read_config
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.queue import NotReadyError, StudyQueue
+from edpbrl_gym.study.queue import StudyQueue
+from edpbrl_gym.study.records import NotReadyError
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.template import write_template
 

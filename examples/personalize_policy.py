@@ -1,7 +1,7 @@
-"""A policy for edpbrl personalize
-===============================
+"""A policy that writes for a taste
+================================
 
-Train MaskablePPO to write prompts for a taste from held-out words, and save it for `edpbrl personalize --policy`.
+Train MaskablePPO to write prompts for a taste from held-out words, and rank what it writes.
 
 On the command line::
 
@@ -19,7 +19,6 @@ import tyro
 from sb3_contrib import MaskablePPO
 
 import edpbrl_gym as eg
-from edpbrl_gym.personalize import PromptPolicy, policy_prompts, save_policy
 
 
 # %%
@@ -43,7 +42,7 @@ class Args:
     seed: int = 0
     """seed of everything"""
     out: Path = Path("runs/policy")
-    """folder for policy.zip and theta.safetensors"""
+    """folder for policy.zip (`MaskablePPO.load` reads it) and theta.safetensors"""
 
 
 # %%
@@ -58,7 +57,19 @@ def learn_taste(args: Args) -> Path:
     taste = eg.estimate(answers, regularization=1.0)
     encoder = lanes.unwrapped.encoder
     provenance = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "questions": len(answers)}
-    return eg.save_taste(args.out / "theta.safetensors", taste.theta, provenance)
+    return eg.save_taste(args.out / "theta.safetensors", taste.theta, provenance, vocabulary=eg.load_vocabulary())
+
+
+# %%
+# The policy writes in many lanes at once.
+def write(model: MaskablePPO, count: int, words: dict[str, Any]) -> list[str]:
+    """Return prompts drawn from the trained policy."""
+    lanes: Any = gymnasium.make_vec("edpbrl/PromptConstruction-v0", num_envs=count, **words)
+    observations, infos = lanes.reset()
+    for _ in range(lanes.unwrapped.mdp.horizon):
+        actions, _ = model.predict(observations, action_masks=infos["action_mask"].astype(bool))
+        observations, _, _, _, infos = lanes.step(actions)
+    return list(infos["prompt"])
 
 
 # %%
@@ -82,25 +93,23 @@ def main(args: Args) -> dict[str, tuple[float, float]]:
         device="cpu",
     )
     model.learn(args.total_timesteps)
-    saved = save_policy(model, args.out / "policy.zip", env)
+    model.save(args.out / "policy.zip")
 
     words, encoder = env.unwrapped.vocabulary, env.unwrapped.encoder
     rng = np.random.default_rng(args.seed)
-    policy = PromptPolicy(saved, words)
-    tokens = {
-        "MaskablePPO": policy.sample(args.samples, rng),
-        "Random": np.stack([rng.integers(size, size=args.samples) for size in words.sizes], axis=1),
+    uniform = np.stack([rng.integers(size, size=args.samples) for size in words.sizes], axis=1)
+    prompts = {
+        "MaskablePPO": write(model, args.samples, held_out),
+        "Random": [words.prompt(row) for row in uniform],
     }
     results = {}
     print(f"theta . phi over {args.samples} prompts, mean and best")
-    for name, rows in tokens.items():
-        scores = encoder.encode([words.prompt(row) for row in rows]).astype(float) @ direction
+    for name, texts in prompts.items():
+        scores = encoder.encode(texts).astype(float) @ direction
         results[name] = (float(scores.mean()), float(scores.max()))
         print(f"  {name:12s} {results[name][0]:.4f} {results[name][1]:.4f}")
-    best = policy_prompts(policy, encoder, theta, rng, count=1, samples=args.samples)[0]
-    print(f"best prompt of the policy: {best.text}")
-    options = f"--split test --tokens-per-step {args.tokens_per_step}"
-    print(f"edpbrl personalize {file} --policy {saved} {options}")
+        print(f"    {texts[int(scores.argmax())]}")
+    print(f"without training: edpbrl personalize {file} --split test --tokens-per-step {args.tokens_per_step}")
     return results
 
 

@@ -95,6 +95,11 @@ def prepare(args: Args) -> None:
     edpbrl("study", "check", args.folder)
 
 
+def prompt_in(page: str) -> str:
+    """The prompt in a part of a page: its tokens, with the commas that screen readers hear."""
+    return html.unescape(re.sub(r"<[^>]*>", "", page[page.index('<span class="title">') :])).strip()
+
+
 # %%
 # A simulated participant: requests over HTTP, as a browser sends them.
 class Participant:
@@ -123,10 +128,7 @@ class Participant:
         check = re.search(r"reading, choose option (\w)", self.page)
         if check:
             return next(str(value) for value, body in options if f">{check[1]}</span>" in body)
-        texts = [
-            ", ".join(html.unescape(part) for part in re.findall(r'class="part">(.*?)<', body)) for _, body in options
-        ]
-        utility = self.scale * self.encoder.encode(texts) @ self.theta
+        utility = self.scale * self.encoder.encode([prompt_in(body) for _, body in options]) @ self.theta
         return str(options[int(np.argmax(utility + self.rng.gumbel(size=len(utility))))][0])
 
     def take_part(self) -> int:
@@ -139,6 +141,9 @@ class Participant:
             self.open("/answer", best=self.choose())
             answers += 1
         assert self.path == "/end", self.path
+        while "data-pending" in self.page:  # the last question is being made from the answers
+            time.sleep(1.0)
+            self.open("/end")
         self.open("/prefer", group=self.prefer())
         return answers
 
@@ -147,7 +152,7 @@ class Participant:
         groups = re.findall(r'<ul class="prompts">(.*?)</ul>', self.page, flags=re.S)
         means = []
         for group in groups:
-            prompts = [html.unescape(text) for text in re.findall(r"<li>(.*?)</li>", group)]
+            prompts = [prompt_in(item) for item in re.findall(r"<li>(.*?)</li>", group, flags=re.S)]
             means.append(float(np.mean(self.encoder.encode(prompts) @ self.theta)))
         return str(int(np.argmax(means)))
 

@@ -56,26 +56,20 @@ for colour in ("red", "blue"):
 settings = JudgeSettings(model="m", style="noir", base_url="http://127.0.0.1:1/v1", show="images")
 assert "image/png" in str(make_messages(settings, JudgeQuestion(images=pictures), (1, 0)))
 """
+DIGITS = """
+import gymnasium
+import edpbrl_gym
+
+env = gymnasium.make("edpbrl/DiffusionGuidance-v0", render_mode="rgb_array")
+env.reset(seed=0)
+env.step(0)
+assert env.render().ndim == 3
+"""
 LANGUAGE = """
 from edpbrl_gym.language import load_language_model, make_policies
 
 policies = make_policies(load_language_model(), 2, kind="adapters", rank=2)
 assert policies.num_options == 2
-"""
-EXTERNAL = """
-import shutil
-from pathlib import Path
-import edpbrl_gym as eg
-from edpbrl_gym.features import load_encoder
-
-Path("pool").mkdir()
-shutil.copy("vocabulary/1-bases.txt", "pool")
-words, encoder = eg.load_vocabulary("pool"), load_encoder("precomputed:embeddings.npz")
-planner = eg.make_planner("botorch-bald", words, encoder, num_options=2)
-session = eg.Session(planner, vocabulary=words, encoder=encoder, num_options=2)
-for _ in range(2):
-    assert len(session.ask().texts) == 2
-    session.tell(1)
 """
 CLUSTER = """
 from pathlib import Path
@@ -86,15 +80,6 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as local:
         with DaskCluster(local.scheduler_address, timeout=60) as cluster:
             assert sorted(cluster.map_unordered(abs, [(-1,), (-2,)], Path.cwd())) == [1, 2]
-"""
-PEOPLE = """
-from pathlib import Path
-import pandas, rdata
-from edpbrl_gym.experiments.people.known_sources import read_rda
-
-rows = {"id": [1, 1, 2, 2], "choice": [1, 0, 1, 1], "rate": [1.0, -1.0, 0.5, 2.0]}
-rdata.write_rda("bank.rda", {"bank": {"choiceAtt": pandas.DataFrame(rows)}})
-assert read_rda(Path("bank.rda"), name="bank").name == "bank"
 """
 
 
@@ -145,7 +130,7 @@ TRIALS = {
         "experiments",
         beside="study",
     ),
-    "images": Trial(("edpbrl train-mini-diffusion --steps 2 --out digits",), "edpbrl demo", "experiments"),
+    "images": Trial((program(DIGITS),), "edpbrl demo", "experiments"),
     "clip": Trial(
         (program(CLIP), "edpbrl encode texts.txt --encoder open_clip:local-dir:clip --out features.npy"),
         "edpbrl render texts.txt --model somebody/model",
@@ -155,9 +140,7 @@ TRIALS = {
     "language": Trial((program(LANGUAGE),), "edpbrl reproduce reinforce", "experiments"),
     "rl": Trial((f"edpbrl design {OWN} --solver deep --episodes 4 --out design",), "edpbrl ask", "text"),
     "reference": Trial((f"edpbrl design {OWN} --solver reference --episodes 12 --out design",), "edpbrl ask", "text"),
-    "external": Trial((program(EXTERNAL),), f"edpbrl design {OWN} --solver deep", "rl"),
     "cluster": Trial((program(CLUSTER),), "edpbrl reproduce synthetic", "text,experiments"),
-    "people": Trial((program(PEOPLE),), "edpbrl bench people bank.rda", "experiments"),
 }
 
 

@@ -6,26 +6,23 @@ import os
 import signal
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 
 from edpbrl_gym.features import TextEncoder, load_encoder
 from tests.helpers.extras import FIXTURES, extras_of_module, reason
+from tests.helpers.small_vocabulary import write_vocabulary
 
 # read when huggingface_hub is imported: no test may wait for a model hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # how many examples hypothesis draws, as a multiple of what each test says: see CONTRIBUTING.md
-PROFILES = {"ci": 1.0, "thorough": 20.0, "quick": 0.2}
+PROFILES = {"ci": 1.0, "thorough": 20.0}
 PROFILE = os.environ.get("EDPBRL_TEST_PROFILE", "ci")
 if PROFILE not in PROFILES:
     raise pytest.UsageError(f"Expected EDPBRL_TEST_PROFILE as one of {', '.join(PROFILES)}, got {PROFILE!r}")
 # no test fails because a machine is slow
 settings.register_profile("ci", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=round(settings().max_examples * PROFILES["thorough"]))
-# the same examples every time, and failures as they are found: for mutants, where only the verdict counts
-settings.register_profile(
-    "quick", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
-)
 settings.load_profile(PROFILE)
 
 
@@ -93,3 +90,36 @@ def embedding_cache(tmp_path_factory):
 def minilm(embedding_cache) -> TextEncoder:
     """The real MiniLM with its cache in a temporary folder."""
     return load_encoder("minilm", cache_folder=embedding_cache)
+
+
+# folders that tests only read
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory) -> str:
+    """The small vocabulary."""
+    return str(write_vocabulary(tmp_path_factory.mktemp("words") / "vocabulary"))
+
+
+@pytest.fixture(scope="session")
+def gpt2(tmp_path_factory) -> str:
+    """A tiny language model."""
+    from tests.helpers.tiny_language_model import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory) -> str:
+    """A tiny diffusion model with classes as conditions."""
+    from tests.helpers.tiny_digits import save_tiny_digits
+
+    return str(save_tiny_digits(tmp_path_factory.mktemp("digits") / "model"))
+
+
+@pytest.fixture(scope="session")
+def tiny_pipeline(tmp_path_factory):
+    """A tiny Stable Diffusion."""
+    from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+
+    return save_tiny_stable_diffusion(tmp_path_factory.mktemp("pipeline") / "tiny")

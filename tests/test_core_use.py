@@ -1,7 +1,5 @@
 """What needs no extra, from start to end: features of one's own, questions, answers, a taste, prompts; a study."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

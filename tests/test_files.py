@@ -27,9 +27,6 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob(".*"))
 
 
-# -- what is written over ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("relative", [True, False])
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path, relative):
     kept = tmp_path / "kept"
@@ -116,9 +113,6 @@ def test_a_folder_is_exchanged_as_a_whole_and_behind_its_link(tmp_path):
     assert (tmp_path / "file").read_text() == "precious" and left(tmp_path) == []
 
 
-# -- kills -------------------------------------------------------------------------------------------------------------
-
-
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     """Run code in a process of its own until it says something."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
@@ -198,9 +192,6 @@ def test_a_file_is_held_by_one(tmp_path):
         assert hold(first.fileno()) and not hold(second.fileno())
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
 def _array(part: Path) -> None:
     with open(part, "wb") as file:
         np.savez(file, np.arange(20000))
@@ -218,13 +209,7 @@ def _picture(part: Path) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)).save(part, format="PNG")
 
 
-def _csv(part: Path) -> None:
-    import pandas
-
-    pandas.DataFrame({"x": np.arange(20000)}).to_csv(part)
-
-
-@pytest.mark.parametrize("write", [_array, _table, _picture, _csv])
+@pytest.mark.parametrize("write", [_array, _table, _picture])
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(tmp_path, write):
     """Real errors of the system: files may not grow beyond 10,000 bytes. Python names no file for a failed write."""
     put(tmp_path / "kept.file", "old")

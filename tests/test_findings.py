@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.design import DesignProblem, exact_information, frank_wolfe, make_criterion, realised_information
+from edpbrl_gym.design import DesignProblem, exact_information, frank_wolfe, make_criterion
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.mdp import PromptMDP
@@ -65,7 +65,7 @@ def test_f9_uniform_questions_are_already_close_to_the_certified_bound(small):
 
     expected = {k: efficiency(exact_information(features, np.stack([uniform] * k), 60)) for k in (2, 4)}
     rows = mdp.sample(mdp.uniform_policy(), 240, np.random.default_rng(0)).rows.reshape(60, 4, -1).swapaxes(1, 2)
-    realised = efficiency(realised_information(features[rows].reshape(-1, 4, dimension)))
+    realised = efficiency(fisher_information(features[rows].reshape(-1, 4, dimension)))
     assert 0.7 < expected[2] < expected[4] < 1.0
     assert 0.7 < realised < expected[4]
 

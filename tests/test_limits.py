@@ -1,7 +1,5 @@
 """The limits of scale that docs/security.md states: beyond typical sizes the planner still asks legal questions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

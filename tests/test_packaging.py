@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -41,11 +42,20 @@ CORE = _listed(SETUP["options"]["install_requires"])
 BROUGHT = {extra: _listed(text) for extra, text in SETUP["options.extras_require"].items()}
 
 
+_DISTRIBUTIONS = functools.cache(importlib.metadata.packages_distributions)
+
+
 def _distributions(package: str) -> set[str]:
-    found = importlib.metadata.packages_distributions().get(package, [package])
+    found = _DISTRIBUTIONS().get(package, [package])
     return {name.lower().replace("_", "-") for name in found}
 
 
+@functools.cache
+def _tracked() -> list[str]:
+    return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+@functools.cache
 def _imports() -> dict[str, set[str]]:
     """Package -> files that import it, outside ``if TYPE_CHECKING``; by import statements or by ``require``."""
     found: dict[str, set[str]] = {}
@@ -71,6 +81,18 @@ def _imports() -> dict[str, set[str]]:
             if not (ROOT / folder).joinpath(path.relative_to(ROOT / folder).parts[0]).is_symlink():
                 visit(ast.parse(path.read_text(encoding="utf-8")), path)
     return found
+
+
+def test_every_file_of_the_package_is_installed():
+    """What setup.cfg names is in the wheel; MANIFEST.in in the archive of the sources."""
+    files = [
+        ROOT / name for name in _tracked() if name.startswith("edpbrl_gym/") and not name.endswith((".py", ".pyi"))
+    ]
+    patterns = ((ROOT / package.replace(".", "/"), line) for package, line in SETUP["options.package_data"].items())
+    named = {path for place, line in patterns for one in line.split(", ") for path in place.glob(one)}
+    assert {path for path in files if path.is_file()} == {path for path in named if path.is_file()}
+    listed = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").split()
+    assert {f"*{path.suffix}" for path in files if "data" in path.parts} <= set(listed)
 
 
 def test_every_import_is_declared():
@@ -99,8 +121,7 @@ def test_the_extras_of_setup_are_those_of_the_table():
 
 
 def test_pages_and_messages_name_extras_that_exist():
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for file in files:
+    for file in _tracked():
         if not file.endswith((".py", ".md", ".pyi", ".yml", ".toml", ".cfg")) or file == "tests/test_packaging.py":
             continue
         text = (ROOT / file).read_text(encoding="utf-8")

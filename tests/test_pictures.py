@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import edpbrl_gym
-from edpbrl_gym._pictures import FORMATS, MAX_PIXELS, open_picture
-from edpbrl_gym.features.images import _open
+from edpbrl_gym._pictures import FORMATS, MAX_PIXELS, converted, open_picture
 from edpbrl_gym.oracles.judge.messages import _png
 from edpbrl_gym.rendering.cache import ImageCache, NewImage
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
@@ -50,11 +49,11 @@ def test_the_formats_open(kind, as_bytes, tmp_path):
 
 def every_way(file: Path):
     """All places that open a picture which someone gave."""
-    yield lambda: _open(file, 0)
+    yield lambda: converted(file, "RGB")
     yield lambda: contact_sheet([[Tile(file)]], file.parent / "sheet.png")
     yield lambda: _png(file, 4)
-    yield lambda: ImageCache(file.parent / "cache").put(
-        NewImage("0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False), {}
+    yield lambda: ImageCache(file.parent / "cache").put_all(
+        [NewImage("0" * 64, file.read_bytes(), prompt="a", seed=0, flagged=False, cut=False)], {}
     )
 
 

@@ -85,7 +85,8 @@ import edpbrl_gym as eg
 dir(eg), eg.__all__
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("edpbrl_gym.")}
 assert rooms == {"_lazy", "envs"}, rooms
-assert "scipy" not in sys.modules
+heavy = {"torch", "transformers", "pandas", "scipy", "matplotlib", "cvxpy", "pyarrow", "rich", "tyro"}
+assert not heavy & set(sys.modules)
 eg.load_vocabulary
 assert "edpbrl_gym.vocabulary" in sys.modules
 import edpbrl_gym.design

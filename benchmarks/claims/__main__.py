@@ -1,16 +1,13 @@
-"""Command line of the claims: check, recompute, run, seal, write."""
+"""Command line of the claims: check, recompute, seal, write."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.claims import cheap, checks, page, registry, rerun
+from benchmarks.claims import cheap, checks, page, registry
 from benchmarks.claims.pages import ROOT
 
 PAGE = ROOT / "docs" / "claims.md"
@@ -26,9 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seal = commands.add_parser("seal", help="take the numbers of the pages as they are now")
     seal.add_argument("names", nargs="*", metavar="NAME", help="claims (default: all)")
     seal.add_argument("--measured", type=datetime.date.fromisoformat, help="the day on which they were measured anew")
-    run = commands.add_parser("run", help="run the commands of a claim and compare")
-    run.add_argument("names", nargs="+", metavar="NAME")
-    run.add_argument("--folder", type=Path, help="where to run, with the data that it needs (default: a new one)")
     given = parser.parse_args(arguments)
     claims, pages = registry.read(), checks.all_pages()
     chosen = [claim for claim in claims if claim.id in getattr(given, "names", ())]
@@ -36,8 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no claim is called {', '.join(unknown)}; known are {', '.join(claim.id for claim in claims)}")
     if given.command == "seal":
         return _seal(chosen or claims, given.measured, pages)
-    if given.command == "run":
-        return max(_run(claim, given.folder, pages) for claim in chosen)
     if given.command == "write":
         PAGE.write_text(page.make_page(claims, pages), encoding="utf-8")
         return 0
@@ -62,22 +54,6 @@ def _seal(chosen: Sequence[registry.Claim], day: datetime.date | None, pages: ch
     text = registry.FILE.read_text(encoding="utf-8")
     registry.FILE.write_text(registry.with_seals(text, seals, days), encoding="utf-8")
     print(f"{len(seals)} seals renewed" if seals else "All seals were right.")
-    return 0
-
-
-def _run(claim: registry.Claim, folder: Path | None, pages: checks.Pages) -> int:
-    if not claim.commands:
-        print(f"{claim.id}: there is no command. {claim.why or claim.older}")
-        return 1
-    where = folder or Path(tempfile.mkdtemp(prefix=f"claims-{claim.id}-"))
-    print(f"{claim.id}, in {where}: about {claim.minutes:g} CPU minutes. {claim.needs}")
-    try:
-        output = rerun.run(claim, where)
-    except subprocess.CalledProcessError as error:
-        print(f"{claim.id}: {error.cmd[-1]!r} ended with exit code {error.returncode}.", file=sys.stderr)
-        return 1
-    print("\n".join(rerun.beside(claim, pages, output)))
-    print(f"All that the commands wrote: {where / claim.id}.txt")
     return 0
 
 

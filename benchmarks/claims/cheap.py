@@ -62,14 +62,12 @@ def legal_actions() -> Values:
 
 
 def runs() -> Values:
-    """How many runs each study of ``edpbrl bench`` consists of."""
-    from edpbrl_gym.experiments.bench.run import plan_units
-    from edpbrl_gym.experiments.bench.settings import STUDY_SETTINGS, BenchSettings
-    from edpbrl_gym.experiments.bench.studies import STUDIES
+    """How many runs each study of ``python -m benchmarks.planners`` consists of."""
+    from benchmarks.planners.settings import STUDIES, PlannerSettings, plan_units
 
     found: dict[str, float] = {}
-    for name in ("efficiency", "comparison", "first-answers"):
-        units = plan_units(BenchSettings(**STUDY_SETTINGS.get(name, {})), study=STUDIES[name])
+    for name, study in STUDIES.items():
+        units = plan_units(PlannerSettings(**study.settings), study=study)
         key = name.replace("-", "_")
         found[key] = len(units)
         found[f"{key}_arms"] = len({unit.arm for unit in units})
@@ -107,7 +105,7 @@ def _weights(file: Path) -> int:
 
 def exact_gains() -> Values:
     """What K different policies gain on the example of docs/exact-designs.md."""
-    from edpbrl_gym.design import DesignProblem, exact_design, make_criterion
+    from edpbrl_gym.design import DesignProblem, exact_design, exact_information, make_criterion, newton
     from edpbrl_gym.mdp import PromptMDP
 
     gains: dict[str, float] = {}
@@ -120,7 +118,11 @@ def exact_gains() -> Values:
             criterion=make_criterion("D"),
             regularization=1.0,
         )
-        gains[f"gain{options}"] = exact_design(problem).gain_over_identical
+        surrogate = newton(problem)
+        rows = np.stack([surrogate.mean_rows] * options)
+        identical = problem.criterion.value(exact_information(problem.features, rows, 60) + problem.prior)
+        value = exact_design(problem, surrogate=surrogate).value
+        gains[f"gain{options}"] = 1.0 / problem.criterion.efficiency(identical, value, problem.dimension)
     return gains
 
 
@@ -132,9 +134,9 @@ def uniform_questions() -> Values:
         exact_information,
         make_criterion,
         newton,
-        realised_information,
         surrogate_information,
     )
+    from edpbrl_gym.likelihood.choice import fisher_information
     from edpbrl_gym.mdp import PromptMDP
 
     vocabulary, _, tokens = training_tokens()
@@ -156,7 +158,7 @@ def uniform_questions() -> Values:
         for seed in range(1000, 1005):
             rows = mdp.sample(mdp.uniform_policy(), 60 * k, np.random.default_rng(seed)).rows.reshape(60, k, -1)
             options = features[rows].transpose(0, 2, 1, 3).reshape(-1, k, features.shape[1])
-            drawn.append(efficiency(realised_information(options)))
+            drawn.append(efficiency(fisher_information(options)))
         found[f"drawn{k}"] = float(np.mean(drawn))
     return found
 
@@ -179,35 +181,6 @@ def ranking_information() -> Values:
     return {
         "ranking": float(np.trace(Ranking().information(options, theta).squeeze()) / best),
         "best_worst": float(np.trace(BestWorst().information(options, theta).squeeze()) / best),
-    }
-
-
-def query_sets() -> Values:
-    """The conclusions of docs/query-sets.md from the committed results."""
-    path = ROOT / "benchmarks" / "results" / "tuples.jsonl"
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-    def of(block: str, what: str) -> list[float]:
-        return [line["efficiency"] for line in lines if line["block"] == block and line["what"] == what]
-
-    def gain(block: str) -> float:
-        return 100.0 * float(np.mean(of(block, "exchanged")) - np.mean(of(block, "design draws")))
-
-    main, draws = "state, K = 4, D", ("uniform draws", "design draws")
-    blocks = [block for block in dict.fromkeys(line["block"] for line in lines) if block.startswith("state")]
-    (above,), (above2,) = of(main, "question bound"), of("state, K = 2, D", "question bound")
-    return {
-        "uniform": float(np.mean(of(main, "uniform draws"))),
-        "above": math.ceil(above * 1e4) / 1e4,  # a bound is rounded upwards
-        "exchanged": math.floor(np.mean(of(main, "exchanged")) / above * 1e4) / 1e4,
-        "pairs": 100.0 * (1.0 - above2),
-        "gain4": gain(main),
-        "gain2": gain("state, K = 2, D"),
-        "gainv4": gain("state, K = 4, V"),
-        "gainv2": gain("state, K = 2, V"),
-        "small": gain("state, K = 4, D, 402 tokens"),
-        "between": math.ceil(max(np.ptp(of(block, "exchanged")) for block in blocks) * 1e4) / 1e4,
-        "draws": math.ceil(max(np.ptp(of(block, what)) for block in blocks for what in draws) * 1e3) / 1e3,
     }
 
 
@@ -249,7 +222,6 @@ RECOMPUTED: dict[str, Callable[[], Values]] = {
         uniform_questions,
         prompt_model_of_questions,
         ranking_information,
-        query_sets,
         constants,
         first_answers_summary,
         efficiency_summary,

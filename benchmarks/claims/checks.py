@@ -98,7 +98,7 @@ def _commands(claim: Claim) -> Iterator[str]:
             yield f"none of its pages names the command {line!r}."
         if words[0] == "edpbrl":
             yield from _edpbrl(words[1:])
-        elif words[:2] == ["python", "-m"] and words[2].startswith("benchmarks."):
+        elif words[:2] == ["python", "-m"] and words[2].startswith(("benchmarks.", "release.")):
             yield from _script(words[2], words[3:])
         elif words[0] == "python" and (ROOT / words[1]).is_file():
             yield from _options(ROOT / words[1], words[2:])
@@ -108,7 +108,7 @@ def _commands(claim: Claim) -> Iterator[str]:
 
 def _edpbrl(arguments: list[str]) -> Iterator[str]:
     from edpbrl_gym.cli import _parse
-    from edpbrl_gym.cli.errors import UsageError
+    from edpbrl_gym.cli.console import UsageError
 
     try:
         _parse(arguments)
@@ -126,7 +126,8 @@ def _script(module: str, arguments: list[str]) -> Iterator[str]:
 
 
 def _options(script: Path, arguments: list[str]) -> Iterator[str]:
-    source = script.read_text(encoding="utf-8")
+    files = script.parent.glob("*.py") if script.name == "__main__.py" else (script,)
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     for option in (word.partition("=")[0] for word in arguments if word.startswith("--")):
         name = option.removeprefix("--").replace("-", "_")  # of a field, where tyro reads the arguments
         if f'"{option}"' not in source and not re.search(rf"^    {name}: ", source, re.M):

@@ -35,7 +35,6 @@ The commands of the claims (`--help` names their options):
 
     python -m benchmarks.claims check       # does all of this hold?
     python -m benchmarks.claims recompute   # the numbers that take seconds
-    python -m benchmarks.claims run NAME    # the others, beside the page's
     python -m benchmarks.claims seal NAME   # after numbers were changed
     python -m benchmarks.claims write       # this page
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "STRICT", "Section", "page_names", "pattern", "read_sections", "rows", "value"]
+__all__ = ["ROOT", "STRICT", "Section", "page_names", "pattern", "read_sections", "value"]
 
 ROOT = Path(__file__).resolve().parents[2]
 STRICT = ("README.md",)  # pages on which every number needs an entry, not only those that look measured
@@ -133,13 +133,3 @@ def value(number: str) -> tuple[float, float]:
     mantissa, _, exponent = plain.partition("e")
     decimals = len(mantissa.partition(".")[2])
     return float(plain), 0.5 * 10.0 ** (int(exponent or 0) - decimals)
-
-
-def rows(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """The rows of all tables, Markdown's and those drawn with lines: the words of a row, and its numbers."""
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"[|│┃]", line)][1:-1]
-        if cells and not set("".join(cells)) <= set("-: "):
-            joined = " ".join(cells)
-            words = tuple(re.findall(r"[^\W\d_]+", joined))
-            yield words, [found[0] for found in NUMBER.finditer(joined)]

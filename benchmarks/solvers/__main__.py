@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.solvers import general, results, suites, vocabularies
+from benchmarks.solvers import results, suites, vocabularies
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "solvers.jsonl"
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--again", default="$^", help="run again what matches this regular expression")
     run.add_argument("--folder", type=Path, default=vocabularies.default_folder(), help="where features are kept")
     run.add_argument("--list", action="store_true", help="say what would run")
-    report = commands.add_parser("report", help="tables and figures from the results")
+    report = commands.add_parser("report", help="tables from the results")
     report.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
     for command in (run, report):
         command.add_argument("--results", type=Path, default=RESULTS)
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run_all(given: argparse.Namespace) -> int:
     """Run the missing runs of a suite one after the other; returns 1 if one failed."""
-    finished = {key for key, line in results.read(given.results).items() if line["status"] not in ("failed", "missing")}
+    finished = {key for key, line in results.read(given.results).items() if line["status"] != "failed"}
     todo = []
     for run in suites.suite(given.suite, given.time_limit):
         name = f"{run.case.name} {run.solver}"
@@ -78,7 +78,7 @@ def prepare(run: suites.Run, folder: Path) -> None:
     """Make the features in a process of their own, so that no run pays for it in time or memory."""
     case = run.case
     file = vocabularies.features_file(case.source, case.tokens, case.dimension, case.seed, folder)
-    if case.source in general.SOURCES or file.exists():
+    if file.exists():
         return
     call = (
         f"prepare({case.source!r}, {case.tokens}, {case.dimension}, {case.split}, {case.seed}, Path({str(folder)!r}))"

@@ -27,8 +27,8 @@ class Case:
     """What defines a problem, in words that fit on a line of the results.
 
     Attributes:
-        source: Features, see `vocabularies`, or an MDP that builds no prompts, see `general`.
-        tokens: n, or the states of an MDP.
+        source: Features, see `vocabularies`.
+        tokens: n.
         dimension: d.
         split: Distinct vocabularies: 1 (all H = 6 steps show the same tokens) or 6 (each step its own).
         criterion: "D", "A", "V16" (V = B B', the columns of B 16 random differences of two tokens of a vocabulary) or

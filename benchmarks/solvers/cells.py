@@ -20,7 +20,6 @@ __all__ = [
     "time_cell",
     "time_to",
     "units",
-    "verdict",
     "why",
     "with_units",
 ]
@@ -28,11 +27,8 @@ __all__ = [
 _SOURCES = {
     "minilm": "built-in",
     "clip": "CLIP-like",
-    "stochastic": "stochastic MDP",
-    "uneven": "uneven stochastic MDP",
-    "graph": "deterministic graph",
 }
-_CHANGES = {"": "", "float16": " in float16", "offset": " with a common vector"}
+_CHANGES = {"": "", "float16": " in float16"}
 
 
 def time_to(line: Line, level: float) -> float | None:
@@ -106,7 +102,7 @@ def ran(line: Line) -> bool:
 
 def why(line: Line) -> str:
     """Why it did not."""
-    return {"refused": "does not fit", "missing": "not installed"}.get(line["status"], line["status"])
+    return "does not fit" if line["status"] == "refused" else str(line["status"])
 
 
 def time_cell(line: Line, level: float) -> str:
@@ -133,11 +129,6 @@ def gap_cell(line: Line) -> str:
 def in_megabytes(line: Line) -> str:
     """Peak memory of the run less that of a process with all imports."""
     return f"{(line['memory'] - line['memory_before']) / 1e6:,.0f} MB"
-
-
-def verdict(met: bool) -> str:
-    """The last cell of a requirement."""
-    return "met" if met else "**not met**"
 
 
 def make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

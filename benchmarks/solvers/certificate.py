@@ -30,11 +30,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Certificate:
-    """Value and gap of a design, and what the gap is divided by: its gain over the prior alone.
-
-    Without a prior that is infinite; then it is d for D and |value| for A and V, which makes gap / gain the loss of
-    efficiency to first order.
-    """
+    """Value and gap of a design, and what the gap is divided by: its gain over the prior alone."""
 
     value: float
     gain: float
@@ -68,8 +64,6 @@ def certificate(instance: Instance, design: Sequence[Block]) -> Certificate:
 def gain_of(instance: Instance, value: float) -> float:
     """What gaps are divided by, see `Certificate`."""
     case = instance.case
-    if case.regularization == 0.0:
-        return float(case.dimension) if instance.kind == "D" else abs(value)
     return value - objective(instance, case.regularization * np.eye(case.dimension))
 
 

@@ -4,8 +4,7 @@ The variables are the occupancies of all K policies, a tensor (K, H, n). One ite
 respect to all of them by torch's autograd is the reward; value iteration (in the prompt MDP: the best token of each
 step) gives each policy its vertex; a line search over [0, 1] mixes the vertices in. The paper says neither how it
 searches nor in which precision; here it is Brent's bounded method to 1e-9, on moments that are formed once for each
-search, in float64 ("paper") or float32 ("paper-float32"). Its start, d = 0, is no occupancy: this starts at the uniform
-policy, as the library does.
+search, in float64. Its start, d = 0, is no occupancy: this starts at the uniform policy, as the library does.
 """
 
 from __future__ import annotations
@@ -22,19 +21,17 @@ from benchmarks.solvers.recorder import Recorder
 __all__ = ["paper_frank_wolfe"]
 
 
-def paper_frank_wolfe(instance: Instance, recorder: Recorder, *, precision: str) -> tuple[list[Block], int]:
+def paper_frank_wolfe(instance: Instance, recorder: Recorder) -> tuple[list[Block], int]:
     """Run the paper's algorithm; returns the design and the number of iterations.
 
     Args:
         instance: The problem.
         recorder: Told the design in every iteration, off its clock.
-        precision: "float64" or "float32".
     """
     import torch
 
     torch.set_num_threads(1)
-    dtype = getattr(torch, precision)
-    model = _Model(torch, instance, dtype)
+    model = _Model(torch, instance)
     recorder.start()
     occupancies = model.uniform()
     iteration = 0
@@ -50,12 +47,12 @@ def paper_frank_wolfe(instance: Instance, recorder: Recorder, *, precision: str)
 class _Model:
     """The objective of the paper's Eq. 6 as a function of the occupancies (K, H, n), in torch."""
 
-    def __init__(self, torch: Any, instance: Instance, dtype: Any) -> None:
+    def __init__(self, torch: Any, instance: Instance) -> None:
         self.torch = torch
         self.instance = instance
-        self.features = torch.from_numpy(np.array(instance.features)).to(dtype)
-        self.prior = instance.case.regularization * torch.eye(instance.case.dimension, dtype=dtype)
-        self.target = None if instance.kind == "D" else torch.from_numpy(instance.target_factor).to(dtype)
+        self.features = torch.from_numpy(np.array(instance.features, dtype=np.float64))
+        self.prior = instance.case.regularization * torch.eye(instance.case.dimension, dtype=torch.float64)
+        self.target = None if instance.kind == "D" else torch.from_numpy(instance.target_factor)
         self.rows = instance.blocks * (HORIZON // len(instance.blocks))  # of each step
 
     def uniform(self) -> Any:

@@ -1,17 +1,17 @@
-"""Tables and figures of docs/performance.md: the tables between the markers of the page, the figures beside it."""
+"""The tables of docs/performance.md, between the markers of the page."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from benchmarks.solvers import cells, figures, results, tables
+from benchmarks.solvers import cells, results, tables
 
 __all__ = ["filled", "write"]
 
 
 def write(source: Path, page: Path) -> None:
-    """Fill the page's tables from the results and draw its figures.
+    """Fill the page's tables from the results.
 
     Raises:
         FileNotFoundError: If there are no results, or there is no page.
@@ -22,9 +22,7 @@ def write(source: Path, page: Path) -> None:
     lines = cells.with_units(results.read(source).values())
     text = page.read_text(encoding="utf-8")
     page.write_text(filled(text, lines), encoding="utf-8")
-    figures.time_against_size(lines, page.with_name("performance-scaling.png"))
-    figures.gap_against_time(lines, page.with_name("performance-gap.png"))
-    print(f"wrote the tables of {page} and two figures beside it, from {len(lines)} runs")
+    print(f"wrote the tables of {page} from {len(lines)} runs")
 
 
 def filled(text: str, lines: list[results.Line]) -> str:

@@ -1,7 +1,7 @@
 """The results file: one JSON object a line, appended when a run ends, so that a stopped benchmark goes on.
 
-A line holds: case, solver, limits; status ("reached" the target, "stopped" at a limit, "refused" the problem, "missing"
-package, "failed"); seconds (the fastest of `runs`), preparation (seconds before the clock starts), iterations, points
+A line holds: case, solver, limits; status ("reached" the target, "stopped" at a limit, "refused" the problem,
+"failed"); seconds (the fastest of `runs`), preparation (seconds before the clock starts), iterations, points
 (seconds, gap / gain, iteration), reported_gap and certified_gap (independent), support, memory (peak, bytes),
 memory_before (with all imports), feature_bytes, yardstick (median seconds of one Phi G) and yardstick_least, machine,
 versions.

@@ -6,27 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.solvers import general
 from benchmarks.solvers.cases import Case
 
 __all__ = ["SUITES", "Run", "suite"]
 
 TARGET = 1e-6
-COMPARED = ("newton", "pairwise", "frank_wolfe", "paper", "multiplicative", "copt")
+COMPARED = ("newton", "pairwise", "frank_wolfe", "paper")
 PAPER_ITERATIONS = 100
 SIZES = (500, 5_000, 50_000, 200_000, 1_000_000)
 SEEDS = (2026, 2027)
 SPREAD = ("clip", "clip+float16", "decaying", "clustered", "heavy-tailed", "isotropic")
 SPREAD_SIZE = (5_000, 384)
-DEGENERATE = ((3_000, 20, 1.0), (4_000, 60, 1e4))  # tokens, dimension, lambda
-GENERAL = (
-    ("stochastic", 300, 16, 1.0),
-    ("uneven", 300, 16, 100.0),
-    ("uneven", 300, 16, 1.0),
-    ("graph", 3_000, 64, 1.0),
-)
-"""MDPs that build no prompts: states, dimension, lambda."""
-CLASSICAL = (10, 30)  # dimensions in which the design problem has no prior
 FULL_LIMIT = 60.0
 
 
@@ -41,7 +31,7 @@ class Run:
     @property
     def max_iterations(self) -> int:
         """The paper's 100 for its algorithm, no limit for the others."""
-        return PAPER_ITERATIONS if self.solver.startswith("paper") else 1_000_000
+        return PAPER_ITERATIONS if self.solver == "paper" else 1_000_000
 
     def order(self, folder: str) -> dict[str, Any]:
         """What `worker.solve` wants."""
@@ -56,11 +46,10 @@ class Run:
 
 
 def suite(name: str, time_limit: float | None = None) -> list[Run]:
-    """The runs of a suite, "quick", "default" or "full".
+    """The runs of a suite, "quick" or "default".
 
     Args:
-        name: quick: a few seconds, small problems. default: about 35 minutes on one core. full: every solver up to
-            200,000 tokens and a minute for each, several hours.
+        name: quick: a few seconds, small problems. default: about 35 minutes on one core.
         time_limit: In place of the suite's own limits of the solvers other than newton.
     """
     runs = list(dict.fromkeys(SUITES[name]()))  # some stand in several tables
@@ -90,22 +79,18 @@ def _quick() -> Iterator[Run]:
     yield from _side_by_side(case, 0.3, (*COMPARED, "cvxpy"))
     yield from _side_by_side(replace(case, criterion="A", split=6), 0.3, ("newton", "pairwise"))
     yield from _side_by_side(replace(case, criterion="V16", tokens=3000), 0.3, ("newton", "pairwise"))
-    for source in (*SPREAD[1:], "isotropic+offset"):
+    for source in SPREAD[1:]:
         yield Run(replace(case, source=source, seed=1), "newton", 0.3)
-    yield Run(Case("gauss", 300, 5, 1, "D", 0.0), "newton", 0.3)
-    for source in general.SOURCES:
-        yield from _side_by_side(Case(source, 12, 4, 1, "D", 1.0), 0.3, ("newton", "frank_wolfe"))
 
 
 def _default() -> Iterator[Run]:
-    for criterion, limit in (("D", 20.0), ("A", 8.0), ("V16", 8.0)):  # the problem of the requirements, all solvers
+    for criterion, limit in (("D", 20.0), ("A", 8.0), ("V16", 8.0)):  # all solvers
         paper_limit = FULL_LIMIT if criterion == "D" else None
         yield from _side_by_side(_clip(5_000, 768, criterion), limit, paper_limit=paper_limit)
     yield from _side_by_side(_clip(5_000, 768, "D", 1.0), 5.0)
     for criterion in ("A", "V16"):
         yield Run(_clip(5_000, 768, criterion, 1.0), "newton", FULL_LIMIT)
     yield from _side_by_side(_builtin("V", 100.0), 4.0, paper_limit=FULL_LIMIT)  # the paper's own setting
-    yield Run(_builtin("V", 100.0), "paper-float32", FULL_LIMIT)
     yield from _side_by_side(_builtin("D", 100.0), 4.0)
     for criterion, regularization in (("A", 100.0), ("V16", 100.0), ("D", 1.0), ("A", 1.0), ("V16", 1.0), ("V", 1.0)):
         yield Run(_builtin(criterion, regularization), "newton", FULL_LIMIT)
@@ -120,7 +105,6 @@ def _default() -> Iterator[Run]:
             yield from _side_by_side(replace(case, criterion=criterion), 6.0, ("newton", "cvxpy"))
     yield Run(_clip(500, 384), "cvxpy", 6.0)  # it refuses, and says why
     yield from _spread()
-    yield from _weak()
 
 
 def _spread() -> Iterator[Run]:
@@ -130,26 +114,6 @@ def _spread() -> Iterator[Run]:
             for criterion in ("D", "A", "V16"):
                 for regularization in (100.0, 1.0):
                     yield Run(Case(source, *SPREAD_SIZE, 1, criterion, regularization, seed), "newton", FULL_LIMIT)
-
-
-def _weak() -> Iterator[Run]:
-    """Where `newton` was slow."""
-    for seed in SEEDS:
-        yield Run(Case("decaying", 5_000, 384, 1, "V", 1.0, seed), "newton", FULL_LIMIT)
-        for criterion in ("D", "A"):
-            yield Run(Case("isotropic", 5_000, 768, 1, criterion, 1.0, seed), "newton", FULL_LIMIT)
-            yield Run(Case("isotropic", 60_000, 256, 1, criterion, 1.0, seed), "newton", 2 * FULL_LIMIT)
-        for tokens, dimension, regularization in DEGENERATE:
-            for change in ("", "+float16", "+offset"):
-                case = Case(f"isotropic{change}", tokens, dimension, 1, "D", regularization, seed)
-                yield Run(case, "newton", FULL_LIMIT)
-        for dimension in CLASSICAL:
-            for regularization in (0.0, 1e-9):
-                yield Run(Case("gauss", 5_000, dimension, 1, "D", regularization, seed), "newton", FULL_LIMIT)
-        for source, tokens, dimension, regularization in GENERAL:
-            for criterion in ("D", "A"):
-                case = Case(source, tokens, dimension, 1, criterion, regularization, seed)
-                yield from _side_by_side(case, 30.0, ("newton", "frank_wolfe") if criterion == "D" else ("newton",))
 
 
 def _scaling(limits: dict[int, float]) -> Iterator[Run]:
@@ -164,14 +128,4 @@ def _scaling(limits: dict[int, float]) -> Iterator[Run]:
                 yield Run(replace(case, criterion="V16"), "newton", FULL_LIMIT)
 
 
-def _full() -> Iterator[Run]:
-    done = set()
-    for run in _default():
-        alone = run.case.tokens == 1_000_000 or run.solver == "cvxpy" or run.case.source in general.SOURCES
-        for solver in (run.solver,) if alone else dict.fromkeys((run.solver, *COMPARED)):
-            if (run.case, solver) not in done:
-                done.add((run.case, solver))
-                yield Run(run.case, solver, FULL_LIMIT)
-
-
-SUITES = {"quick": _quick, "default": _default, "full": _full}
+SUITES = {"quick": _quick, "default": _default}

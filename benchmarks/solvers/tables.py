@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.solvers.cells import (
     describe,
+    describe_source,
     gap_cell,
     in_megabytes,
     in_seconds,
@@ -15,16 +16,14 @@ from benchmarks.solvers.cells import (
     ran,
     relative_to_features,
     time_cell,
-    time_to,
     units,
-    verdict,
     why,
 )
 from benchmarks.solvers.results import Line
+from benchmarks.solvers.suites import SPREAD, SPREAD_SIZE
 from benchmarks.solvers.vocabularies import SEED
-from benchmarks.solvers.weak_sides import spread, weak
 
-__all__ = ["LEVELS", "NAMES", "TABLES", "smallest_speedup", "spread", "weak"]
+__all__ = ["LEVELS", "NAMES", "TABLES"]
 
 LEVELS = (1e-2, 1e-4, 1e-6)
 NAMES = {
@@ -32,7 +31,6 @@ NAMES = {
     "pairwise": "`frank_wolfe`, pairwise",
     "frank_wolfe": "`frank_wolfe`, plain",
     "paper": "the paper's Frank-Wolfe",
-    "paper-float32": "the paper's Frank-Wolfe, float32",
     "multiplicative": "multiplicative",
     "copt": "copt's Frank-Wolfe",
     "cvxpy": "cvxpy, Clarabel",
@@ -101,19 +99,6 @@ def scaling(lines: Sequence[Line]) -> str:
     return make_table(head, [cells for _, cells in sorted(rows, key=lambda row: row[0])])
 
 
-def speedups(lines: Sequence[Line]) -> str:
-    """How many times faster `newton` gets to a gap than the Frank-Wolfe variants, at gaps that both reach."""
-    rows = []
-    for case in _cases(lines):
-        fast = matching(lines, solver="newton", **case)
-        for name in ("frank_wolfe", "paper", "pairwise"):
-            for slow in matching(lines, solver=name, **case):
-                if fast and ran(fast[0]) and ran(slow) and (case["tokens"], case["dimension"]) in _MAIN:
-                    rows.append([describe(case), NAMES[name], *_ratios(fast[0], slow)])
-    head = ["problem", "against", "at 1e-1", "at 1e-2", "at its last gap", "its last gap"]
-    return make_table(head, rows)
-
-
 def small(lines: Sequence[Line]) -> str:
     """Beside `newton`, cvxpy where it fits."""
     rows = []
@@ -126,55 +111,6 @@ def small(lines: Sequence[Line]) -> str:
             cells = [in_seconds(line["seconds"]), gap_cell(line), in_seconds(fast[0]["seconds"]), gap_cell(fast[0])]
             rows.append([describe(line["case"]), *cells, f"{difference:.0e}"])
     return make_table(["problem", "cvxpy", "its gap", "`newton`", "its gap", "difference of the values"], rows)
-
-
-def requirements(lines: Sequence[Line]) -> str:
-    """What the solver was asked to show, and what it shows."""
-    rows = []
-    for criterion, limit in (("D", 10.0), ("A", 15.0), ("V16", 5.0)):
-        for line in _newton_clip(lines, 5_000, criterion):
-            ratio = units(line, line["seconds"])
-            text = f"{criterion}, 5,000 x 768: gap 1e-6 in at most {limit:g} Phi G"
-            rows.append([text, f"{ratio:.1f}", verdict(ratio <= limit and line["status"] == "reached")])
-    for criterion in ("D", "A", "V16"):
-        case = {"source": "clip", "tokens": 5_000, "dimension": 768, "split": 1, "criterion": criterion}
-        for slow in matching(lines, solver="frank_wolfe", regularization=100.0, **case):
-            for fast in _newton_clip(lines, 5_000, criterion):
-                least = smallest_speedup(fast, slow)
-                text = f"{criterion}, 5,000 x 768: 50 times faster than plain Frank-Wolfe to any common gap up to 0.1"
-                rows.append([text, f"{least:.0f} at least", verdict(least >= 50)])
-    for criterion, limit in (("D", 1.0), ("A", 1.5)):
-        for line in _newton_clip(lines, 1_000_000, criterion):
-            ratio = units(line, line["seconds"])
-            text = f"{criterion}, 1,000,000 x 768: in less than {limit:g} Phi G"
-            rows.append([text, f"{ratio:.2f}", verdict(ratio < limit and line["status"] == "reached")])
-            memory = relative_to_features(line)
-            text = f"{criterion}, 1,000,000 x 768: peak memory below 1.5 times the features"
-            rows.append([text, f"{memory:.2f}", verdict(memory < 1.5)])
-    pairs = [
-        (one, other)
-        for criterion in ("D", "A", "V16")
-        for regularization in (100.0, 1.0)
-        for one in matching(
-            lines,
-            solver="newton",
-            source="isotropic",
-            dimension=768,
-            criterion=criterion,
-            regularization=regularization,
-            seed=SEED,
-        )
-        for other in _newton_clip(lines, 5_000, criterion)
-    ]
-    for one, other in pairs:
-        ratio = one["seconds"] / other["seconds"]
-        case = one["case"]
-        text = (
-            f"{case['criterion']}, isotropic, lambda = {case['regularization']:g}: at most 3 times the CLIP-like time"
-        )
-        cell = f"{ratio:.1f} ({units(one, one['seconds']):.2g} Phi G)"
-        rows.append([text, cell, verdict(ratio <= 3.0 and one["status"] == "reached")])
-    return make_table(["asked", "measured", ""], rows)
 
 
 def environment(lines: Sequence[Line]) -> str:
@@ -198,33 +134,30 @@ def environment(lines: Sequence[Line]) -> str:
     )
 
 
-def smallest_speedup(fast: Line, slow: Line) -> float:
-    """The least ratio of times over all gaps that both reach, up to 0.1 (or the slow one's last, if it is larger).
-
-    Both in units of Phi G, because they may have run on different machines.
-    """
-    coarsest = max(0.1, min(gap for _, gap, _ in slow["points"]))
-    ratios = []
-    for gap in {gap for _, gap, _ in slow["points"] if gap <= coarsest}:
-        one, other = time_to(fast, gap), time_to(slow, gap)
-        if one is not None and other is not None:
-            ratios.append(units(slow, other) / units(fast, one))
-    return min(ratios, default=float("nan"))
-
-
-def _ratios(fast: Line, slow: Line) -> list[str]:
-    last = min(gap for _, gap, _ in slow["points"])
-    cells = []
-    for level in (1e-1, 1e-2, last):
-        one, other = time_to(fast, level), time_to(slow, level)
-        ratio = units(slow, other) / units(fast, one) if one and other else None
-        cells.append("" if ratio is None else f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}")
-    return [*cells, f"{last:.1e}"]
+def spread(lines: Sequence[Line]) -> str:
+    """`newton` on features of every kind: from the fastest to the slowest of the draws, in Phi G."""
+    tokens, dimension = SPREAD_SIZE
+    rows = []
+    for source in SPREAD:
+        cells = [describe_source(source)]
+        for regularization in (100.0, 1.0):
+            for criterion in ("D", "A", "V16"):
+                case = {"source": source, "tokens": tokens, "dimension": dimension, "split": 1}
+                found = matching(lines, solver="newton", criterion=criterion, regularization=regularization, **case)
+                cells.append(_range(found))
+        rows.append(cells)
+    head = [f"{criterion}, lambda = {value:g}" for value in (100.0, 1.0) for criterion in ("D", "A", "V16")]
+    return make_table(["features", *head], rows)
 
 
-def _newton_clip(lines: Sequence[Line], tokens: int, criterion: str) -> list[Line]:
-    wanted = {"source": "clip", "tokens": tokens, "dimension": 768, "split": 1, "criterion": criterion}
-    return [line for line in matching(lines, solver="newton", regularization=100.0, **wanted) if ran(line)]
+def _range(found: Sequence[Line]) -> str:
+    """From the least to the largest of some times in Phi G, "or more" if a run stopped before the gap."""
+    values = sorted(units(line, line["seconds"]) for line in found if ran(line))
+    if not values:
+        return ""
+    open_end = "" if all(line["status"] == "reached" for line in found) else " or more"
+    low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (values[0], values[-1]))
+    return (low if low == high else f"{low} to {high}") + open_end
 
 
 def _newton_cells(line: Line) -> list[str]:
@@ -250,12 +183,9 @@ def _cases(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 TABLES = {
     "environment": environment,
-    "requirements": requirements,
     "side-by-side": side_by_side,
-    "speedups": speedups,
     "newton": newton_everywhere,
     "scaling": scaling,
     "small": small,
     "spread": spread,
-    "weak": weak,
 }

@@ -10,10 +10,8 @@ Every synthetic source is drawn from a seed, in float32:
     isotropic     Gaussian directions: no structure at all, the case where nearly every token carries mass
     clustered     one of 100 random directions of squared norm 0.95 and Gaussian noise of 0.05, scaled to unit norm
     heavy-tailed  multivariate t with 3 degrees of freedom, in units of sqrt(d): a few rows are many times as long
-    gauss         standard normal entries
 
-A source may end in "+float16", its rows rounded to float16, or in "+offset": a common vector of length 1,000 is added,
-after which float32 keeps three or four digits of what differs.
+A source may end in "+float16": its rows rounded to float16.
 """
 
 from __future__ import annotations
@@ -33,12 +31,11 @@ __all__ = ["Vocabulary", "default_folder", "features_file", "prepare"]
 CLUSTERS = 100
 EXPONENT = 1.0  # of the noise's variances
 FREEDOM = 3.0  # of the heavy tails
-OFFSET = 1000.0  # length of the common vector; that of the rows is about 1
 CHUNK = 4096  # rows drawn at once, each chunk from its own seed: a vocabulary is the beginning of any larger one
 SEED = 2026
 SHARES = {"clip": (0.7, 0.1, 0.2), "decaying": (0.0, 0.0, 1.0), "clustered": (0.0, 0.95, 0.05)}
 """Squared norms of the mean, the clusters and the noise."""
-PLAIN = ("isotropic", "heavy-tailed", "gauss")
+PLAIN = ("isotropic", "heavy-tailed")
 SYNTHETIC = (*SHARES, *PLAIN)
 
 
@@ -91,13 +88,13 @@ def prepare(source: str, tokens: int, dimension: int, split: int, seed: int, fol
         if not path.exists():
             _write_builtin(path, tokens, dimension, split)
         sizes = tuple(json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
-    elif source.split("+")[0] in SYNTHETIC and source.partition("+")[2] in ("", "float16", "offset"):
+    elif source.split("+")[0] in SYNTHETIC and source.partition("+")[2] in ("", "float16"):
         if not path.exists():
             _write_synthetic(path, source, tokens, dimension, seed)
         sizes = tuple(len(part) for part in np.array_split(np.arange(tokens), split))
     else:
         known = ", ".join(("minilm", *SYNTHETIC))
-        raise ValueError(f'Expected a source of {known}, perhaps with "+float16" or "+offset", got {source!r}.')
+        raise ValueError(f'Expected a source of {known}, perhaps with "+float16", got {source!r}.')
     return Vocabulary(np.load(path, mmap_mode="r", allow_pickle=False), sizes)
 
 
@@ -131,7 +128,6 @@ def _write_synthetic(path: Path, source: str, tokens: int, dimension: int, seed:
     variances = np.ones(dimension) if kind == "clustered" else np.arange(1, dimension + 1) ** -EXPONENT
     basis = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0].T
     noise = (np.sqrt(shares[2] * variances / variances.sum())[:, None] * basis).astype(np.float32)
-    offset = OFFSET * _directions(rng, 1, dimension)
     for number, begin in enumerate(range(0, tokens, CHUNK)):
         own = np.random.default_rng([seed, dimension, number])
         chunk = own.standard_normal((CHUNK, dimension), dtype=np.float32)
@@ -140,12 +136,10 @@ def _write_synthetic(path: Path, source: str, tokens: int, dimension: int, seed:
             chunk += mean + centres[own.integers(CLUSTERS, size=CHUNK)]
         if kind == "heavy-tailed":
             chunk /= np.sqrt(dimension * own.chisquare(FREEDOM, size=(CHUNK, 1)) / FREEDOM).astype(np.float32)
-        elif kind != "gauss":
+        else:
             chunk /= np.linalg.norm(chunk, axis=1, keepdims=True)
         if change == "float16":
             chunk = chunk.astype(np.float16).astype(np.float32)
-        elif change == "offset":
-            chunk += offset
         rows[begin : begin + CHUNK] = chunk[: tokens - begin]
     rows.flush()
     del rows

@@ -22,7 +22,6 @@ __all__ = ["MODULES", "documented", "entry", "pages", "rooms"]
 MODULES = (
     "edpbrl_gym.design.gaps",
     "edpbrl_gym.design.moments",
-    "edpbrl_gym.estimation.diagnosis",
     "edpbrl_gym.estimation.metrics",
     "edpbrl_gym.experiments.framework",
     "edpbrl_gym.experiments.registry",

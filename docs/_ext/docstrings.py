@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from edpbrl_gym.envs.registration import ENVIRONMENTS
+from edpbrl_gym.envs import ENVIRONMENTS
 
 __all__ = ["as_rst", "environment_of", "setup"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from texts import first_paragraph, markdown_table
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.envs.registration import ENVIRONMENTS
+from edpbrl_gym.envs import ENVIRONMENTS
 
 __all__ = ["index", "page_name", "pages"]
 
@@ -106,9 +106,9 @@ def _short(space: gymnasium.Space) -> str:
 
 def _draws_pictures(cls: Any) -> bool:
     """Whether what it renders is an image and not a text that is drawn."""
-    from edpbrl_gym.envs.bases import SinglePrompt
+    from edpbrl_gym.envs.base import PromptLanes
 
-    return "rgb_array" in cls.metadata["render_modes"] and not issubclass(cls, SinglePrompt)
+    return "rgb_array" in cls.metadata["render_modes"] and not issubclass(cls.lanes_class, PromptLanes)
 
 
 def _played(env_id: str, render_mode: str) -> tuple[list[Any], str]:

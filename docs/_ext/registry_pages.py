@@ -15,7 +15,7 @@ from texts import first_paragraph, rst_heading, rst_table
 from edpbrl_gym._compat import Need
 from edpbrl_gym.agents.registry import AGENTS, agent_class
 from edpbrl_gym.experiments.registry import EXPERIMENTS, get_experiment
-from edpbrl_gym.planners.registry import PLANNERS, RULES, planner_class, planner_options, rule_class
+from edpbrl_gym.planners.registry import PLANNERS, RULES, planner_class, planner_options, rule_function
 
 __all__ = ["pages"]
 
@@ -32,8 +32,8 @@ def pages() -> Mapping[str, str | bytes]:
 
 
 def described() -> list[Any]:
-    """The classes whose docstrings are on these pages."""
-    return [*_agent_classes(), *_planner_classes(), *_rule_classes(), *(cls for _, cls in _oracle_classes())]
+    """The classes and functions whose docstrings are on these pages."""
+    return [*_agent_classes(), *_planner_classes(), *_rules(), *(cls for _, cls in _oracle_classes())]
 
 
 def _agent_classes() -> list[Any]:
@@ -44,8 +44,8 @@ def _planner_classes() -> list[Any]:
     return list(dict.fromkeys(planner_class(name) for name in PLANNERS))
 
 
-def _rule_classes() -> list[Any]:
-    return list(dict.fromkeys(rule_class(name) for name in RULES))
+def _rules() -> list[Any]:
+    return [rule_function(name) for name in RULES]
 
 
 def _oracle_classes() -> list[tuple[str, Any]]:
@@ -116,7 +116,6 @@ _FAMILIES = {
     "adaptive": "This package's",
     "literature": "Rules of the literature",
     "baseline": "Baselines",
-    "external": "Other packages",
 }
 
 
@@ -146,10 +145,10 @@ def _planners() -> str:
         rst_heading("Rules", "-"),
         ":py:obj:`make_rule <edpbrl_gym.planners.registry.make_rule>` makes a rule alone, for pools of your own.\n",
         rst_table(
-            ("name", "class", "what"),
-            [(f"``{name}``", _link(rule_class(name)), first_paragraph(rule_class(name))) for name in RULES],
+            ("name", "function", "what"),
+            [(f"``{name}``", _link(rule), first_paragraph(rule)) for name, rule in zip(RULES, _rules(), strict=True)],
         ),
-        *(_section(cls, "~") for cls in _rule_classes()),
+        *(_section(rule, "~") for rule in _rules()),
     ]
     return "\n".join(parts)
 
@@ -205,7 +204,11 @@ def _fields(settings: type) -> list[tuple[str, str, str]]:
     """Name, default and description of every field of a dataclass."""
     import docstring_parser
 
-    described = {p.arg_name: p.description for p in docstring_parser.parse(inspect.getdoc(settings) or "").params}
+    described = {
+        param.arg_name: param.description
+        for cls in reversed(settings.__mro__)
+        for param in docstring_parser.parse(inspect.getdoc(cls) or "").params
+    }
     rows = []
     for field in dataclasses.fields(settings):
         if field.default is not dataclasses.MISSING:

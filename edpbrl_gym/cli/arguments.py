@@ -1,72 +1,21 @@
-"""Rules that read command-line arguments of some types, and arguments shared by several commands."""
+"""Arguments shared by several commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING
 
 from edpbrl_gym._compat import Need
+from edpbrl_gym._validation import check_count
 
 if TYPE_CHECKING:
     from edpbrl_gym._executor import Executor
+    from edpbrl_gym.rendering import CachedRenderer, ImageSettings
 
-__all__ = ["RULES", "CriterionName", "ModelWorkers", "Workers"]
-
-CriterionName = Literal["V", "A", "D"]
-RULES = tyro.constructors.ConstructorRegistry()
-
-
-@RULES.primitive_rule
-def _path(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Paths as tyro reads them, except the empty one: ``Path("")`` would silently be the current folder."""
-    optional = info.type == (Path | None)
-    if info.type is not Path and not optional:
-        return None
-
-    def read(arguments: list[str]) -> Path | None:
-        if optional and arguments[0] == "None":
-            return None
-        if not arguments[0]:
-            raise ValueError("an empty path; leave the option out for its default, or write . for the current folder")
-        return Path(arguments[0])
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="{None}|PATH" if optional else "PATH",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, Path) or (optional and value is None),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-@RULES.primitive_rule
-def _named_texts(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """Texts by name as ``name=text``; a name alone gets an empty text, which the settings may replace."""
-    if info.type != Mapping[str, str]:
-        return None
-
-    def read(arguments: list[str]) -> dict[str, str]:
-        texts: dict[str, str] = {}
-        for argument in arguments:
-            if argument.partition("=")[0] in texts:
-                raise ValueError(f"every name once, got {argument!r}")
-            name, equals, texts[name] = argument.partition("=")
-            if equals and not texts[name].strip():
-                raise ValueError(f"a text after {name}=, got none")
-        return texts
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME[=TEXT] ...",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, Mapping),
-        str_from_instance=lambda value: list(value),
-    )
+__all__ = ["Drawing", "ModelWorkers", "Workers"]
 
 
 @dataclass(frozen=True)
@@ -76,8 +25,8 @@ class Workers:
     jobs: int | None = None
     """Processes (None: one for each core); the results do not depend on it."""
     dask: str | None = None
-    """Address of a Dask scheduler, such as tcp://host:8786, or a TOML file that describes jobs of SLURM: their workers
-    do the work in place of processes; they see the folders and have the same environment (extra: cluster)."""
+    """Address of a Dask scheduler, such as tcp://host:8786: its workers do the work in place of processes; they see the
+    folders and have the same environment (extra: cluster)."""
     dask_timeout: float = 10.0
     """Seconds to wait for the scheduler."""
 
@@ -91,31 +40,17 @@ class Workers:
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        """Processes, or the connection to the cluster as long as the context lasts.
-
-        Raises:
-            ClusterError: If there is no such scheduler.
-            ValueError: If a file does not describe jobs.
-        """
-        from edpbrl_gym.workers.processes import LocalProcesses
+        """Processes, or the cluster as long as the context lasts."""
+        from edpbrl_gym.workers import DaskCluster, LocalProcesses
 
         if self.dask is None:
             yield LocalProcesses(self.jobs)
             return
-        with ExitStack() as stack:
-            address = self.dask
-            if address.endswith(".toml"):
-                from edpbrl_gym.workers.slurm import SlurmJobs
-
-                address = stack.enter_context(SlurmJobs.read(Path(address)).started())
-            from edpbrl_gym.workers.cluster import DaskCluster
-
-            yield stack.enter_context(DaskCluster(address, timeout=self.dask_timeout))
+        with DaskCluster(self.dask, timeout=self.dask_timeout) as cluster:
+            yield cluster
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
-        packages = ("distributed", *(("dask_jobqueue",) if str(self.dask).endswith(".toml") else ()))
-        return [] if self.dask is None else [Need(package, "--dask") for package in packages]
+        return [] if self.dask is None else [Need("distributed", "--dask")]
 
 
 @dataclass(frozen=True)
@@ -134,3 +69,37 @@ class ModelWorkers(Workers):
             return
         with self.executor() as executor:
             yield executor
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Device, batches and cache of the renderer: nothing that affects the images."""
+
+    device: str | None = None
+    """Torch device (None: cuda where there is one, else cpu)."""
+    batch_size: int = 4
+    """Maximum number of images per batch; halved when the memory is too small."""
+    attention_slicing: bool = False
+    """Use less memory and more time."""
+    cache: Path | None = None
+    """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
+
+    def __post_init__(self) -> None:
+        check_count(self.batch_size, "--batch-size")
+
+    def renderer(self, spec: str, images: ImageSettings, executor: Executor | None = None) -> CachedRenderer:
+        """A renderer; its model is loaded when the first image is missing in the cache.
+
+        Options with another value than the default are for the renderer, which refuses those that it doesn't have.
+        """
+        from edpbrl_gym.features import default_cache_folder
+        from edpbrl_gym.rendering import load_renderer
+
+        given = {
+            one.name: getattr(options, one.name)
+            for options in (images, self)
+            for one in fields(options)
+            if one.name not in ("model", "cache") and getattr(options, one.name) != one.default
+        }
+        folder = self.cache or default_cache_folder() / "images"
+        return load_renderer(spec, cache_folder=folder, executor=executor, **given)

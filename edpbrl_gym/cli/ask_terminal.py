@@ -10,49 +10,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.typed import AnswerForm, Taps, Wish
 
-__all__ = ["BadLineError", "Keys", "Lines", "Reader", "Screen", "opened"]
+if TYPE_CHECKING:
+    from edpbrl_gym.cli.ask_drawing import Paper
+
+__all__ = ["BadLineError", "Keys", "Lines", "Reader", "make_reader"]
 
 _QUIET = 0.3  # seconds without a key after which the next one is meant for the question on the screen
 _LONGEST = 1 << 12  # bytes of a line
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.S)  # arrows, function keys, Alt with a key
 _NAMED = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x04": "q"}
 _DONE = object()
-
-
-class Screen(Protocol):
-    """What a reader shows while it waits."""
-
-    def typing(self, order: list[int], ranking: bool) -> None:
-        """Show the state of an answer."""
-
-    def note(self, text: str) -> None:
-        """Show a message."""
-
-
-class Reader(Protocol):
-    """Reads one answer after the other.
-
-    Attributes:
-        live: Whether a person sees what is typed key by key.
-        asks: Whether a person can be asked something else than the questions.
-    """
-
-    live: bool
-    asks: bool
-
-    def answer(self, form: AnswerForm, screen: Screen, work: Iterator[object]) -> Response | Wish:
-        """Wait for an answer; meanwhile do the work, part by part, as long as nothing is typed."""
-        ...
-
-    def confirm(self) -> bool:
-        """Wait for Enter (True) or Q (False)."""
-        ...
 
 
 class Keys:
@@ -62,7 +34,7 @@ class Keys:
     0.3 seconds.
     """
 
-    live = asks = True
+    live = asks = True  # whether a person sees what is typed key by key, and can be asked something else
 
     def __init__(self) -> None:
         self._handle = sys.stdin.fileno()
@@ -71,7 +43,7 @@ class Keys:
     @staticmethod
     def possible(form: AnswerForm) -> bool:
         """Whether stdin and stdout are a terminal that has single keys, and the options' numbers are such keys."""
-        if form.num_options > 9 or not _is_terminal(sys.stdin) or not _is_terminal(sys.stdout):
+        if form.format.keys(form.num_options).last > 9 or not _is_terminal(sys.stdin) or not _is_terminal(sys.stdout):
             return False
         if os.environ.get("TERM", "dumb") == "dumb":
             return False
@@ -108,12 +80,12 @@ class Keys:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def answer(self, form: AnswerForm, screen: Screen, work: Iterator[object]) -> Response | Wish:
-        """See ``Reader``."""
+    def answer(self, form: AnswerForm, screen: Paper, work: Iterator[object]) -> Response | Wish:
+        """Wait for an answer; meanwhile do the work, piece by piece, as long as nothing is typed."""
         taps = Taps(form)
 
         def show() -> None:
-            screen.typing(taps.order, taps.ranking)
+            screen.typing(taps)
 
         show()
         self._settle()
@@ -124,7 +96,7 @@ class Keys:
                 return done
 
     def confirm(self) -> bool:
-        """See ``Reader``."""
+        """Wait for Enter (True) or Q (False)."""
         self._settle()
         while True:
             key = self._key(iter(()), lambda: None).lower()
@@ -179,8 +151,8 @@ class Lines:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def answer(self, form: AnswerForm, screen: Screen, work: Iterator[object]) -> Response | Wish:
-        """See ``Reader``; the end of the input is the wish to stop.
+    def answer(self, form: AnswerForm, screen: Paper, work: Iterator[object]) -> Response | Wish:
+        """Wait for an answer, with the work as for keys; the end of the input is the wish to stop.
 
         Raises:
             BadLineError: A line of a pipe or a file is no answer; the message has its number.
@@ -204,7 +176,7 @@ class Lines:
                 screen.note(str(error))
 
     def confirm(self) -> bool:
-        """See ``Reader``."""
+        """Wait for Enter (True) or Q (False)."""
         self._settle()
         line = self._line()
         return line is not None and not line.strip().lower().startswith("q")
@@ -246,8 +218,9 @@ def _terminated(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)  # the contexts restore the terminal and release the folder
 
 
-@contextmanager
-def opened(form: AnswerForm) -> Iterator[Keys | Lines]:
-    """The reader for this process's stdin."""
-    with Keys() if Keys.possible(form) else Lines() as reader:
-        yield reader
+Reader = Keys | Lines
+
+
+def make_reader(form: AnswerForm) -> Reader:
+    """The reader for this process's stdin, a context manager."""
+    return Keys() if Keys.possible(form) else Lines()

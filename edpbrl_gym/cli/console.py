@@ -1,15 +1,16 @@
-"""Terminal output of the commands: results to stdout, progress to stderr."""
+"""What the commands say: results to stdout, progress to stderr, errors as one line and an exit code."""
 
 from __future__ import annotations
 
+import errno
 import logging
-import math
+import os
 import re
 import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,27 +24,36 @@ if TYPE_CHECKING:
     from edpbrl_gym.reporting.report import Report
 
 __all__ = [
+    "BAD_ARGUMENTS",
+    "FAILURE",
+    "INTERRUPTED",
+    "OK",
     "STANDARD_OUTPUT",
     "NamedOutput",
+    "Stopped",
+    "UsageError",
+    "bad_arguments",
     "bullet",
     "command",
     "counting",
+    "explain",
     "output",
     "printable",
     "printable_logs",
     "progress_bars",
     "quiet_libraries",
-    "show_files",
     "show_report",
     "shown",
     "solving",
     "track",
+    "unboxed",
 ]
+
 
 STANDARD_OUTPUT = "standard output"
 
 # characters that move a terminal's cursor, change its colours or title, or the direction of its text
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
@@ -52,15 +62,14 @@ def printable(text: str) -> str:
 
 
 def output() -> Console:
-    """Return a rich console on stdout; 110 columns where it is no terminal, so that redirected tables stay whole."""
+    """Return a rich console on stdout; 110 columns where it is no terminal."""
     return _console(stderr=False, width=None if sys.stdout.isatty() else 110)
 
 
 def _console(**arguments: Any) -> Console:
     """A console that prints texts literally: no markup, no emoji codes and no control characters.
 
-    Tokens, prompts of a language model, file names and settings of other people's runs reach the terminal. Plain text
-    is not wrapped if the output is no terminal, so that paths and commands stay whole.
+    Plain text is not wrapped if the output is no terminal, so that paths and commands stay whole.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -107,58 +116,41 @@ def shown(path: str | Path) -> str:
         return str(path)
 
 
-def show_files(files: Sequence[Path], start: float) -> None:
-    """Print the seconds since ``start`` (``time.monotonic``), the report (the last file) and the figures."""
+def show_report(report: Report, out: Path, start: float) -> None:
+    """Write a report, and print its headline, the seconds since ``start`` (``time.monotonic``) and the files."""
+    from edpbrl_gym.reporting.tables import TextTable
+
+    files = report.write(out)
     console = output()
+    for section in report.headline:
+        console.print()
+        if isinstance(section, TextTable):
+            console.print(section.rich())
+            continue
+        if section.title:
+            console.print(section.title, style="bold")
+        for line in section.lines:
+            console.print(line)
     console.print(f"\nDone in {time.monotonic() - start:.0f} s. Report: {shown(files[-1])}", soft_wrap=True)
     for path in files[:-1]:
         if path.suffix == ".png":
             console.print(f"Figure: {shown(path)}", soft_wrap=True)
 
 
-def show_report(report: Report, out: Path, page: Path | None, start: float) -> None:
-    """Write the report of an experiment, print its main tables and where the files are.
-
-    Args:
-        report: The report.
-        out: Run folder.
-        page: Also write the report as this Markdown file.
-        start: Begin of the command (``time.monotonic``).
-    """
-    files = report.write(out, page=page)
-    console = output()
-    for table in report.headline:
-        console.print()
-        console.print(table.rich())
-    show_files(files, start)
-
-
 def progress_bars(*columns: Any, width: int = 8) -> Progress:
-    """Bars on stderr with counts, elapsed and remaining time; a context manager.
-
-    Args:
-        *columns: Further columns at the right.
-        width: Width of the names at the left.
-    """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    """Bars on stderr with counts, elapsed and remaining time, and further columns; a context manager."""
+    from rich import progress
 
     defaults = (
-        TextColumn(f"{{task.description:<{width}}}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("elapsed"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.TextColumn(f"{{task.description:<{width}}}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("elapsed"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
     )
-    return Progress(*defaults, *columns, console=_console(stderr=True))
+    return progress.Progress(*defaults, *columns, console=_console(stderr=True))
 
 
 def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
@@ -172,14 +164,7 @@ def track(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with the remaining time on stderr for work that reports its own progress.
-
-    Args:
-        name: Name of the work, at the left of the bar.
-
-    Yields:
-        A callback for the work, called with the number done and the total.
-    """
+    """Show a progress bar on stderr for work that reports its own progress to the callback: number done and total."""
     with progress_bars() as progress:
         task = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -187,67 +172,31 @@ def counting(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def solving(tolerance: float) -> Iterator[Callable[[Any], None]]:
-    """Show the progress of a solver on stderr, if that is a terminal: the gap on a log scale, iterations and time.
+    """Show a solver's gap, iterations and time on stderr, if that is a terminal; yield its callback.
 
-    Args:
-        tolerance: Gain-relative gap at which the solver stops; 0 shows no end.
-
-    Yields:
-        A callback for the solver, called with an ``IterationState``.
+    The tolerance is the gain-relative gap at which the solver stops.
     """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     console = _console(stderr=True)
     aim = f", aim {tolerance:.0e}" if tolerance > 0 else ""
     columns = (
-        TextColumn("design  "),
-        BarColumn(),
-        TextColumn("{task.fields[gap]}"),
+        TextColumn("design   {task.fields[gap]}"),
         TextColumn("iteration {task.fields[iteration]}"),
         TextColumn("elapsed"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("design", total=None, gap="", iteration=0)
-        gap_progress = _GapProgress(tolerance)
 
         def show(state: Any) -> None:
-            share = gap_progress(state.relative_gap)
-            progress.update(
-                task,
-                total=None if share is None else 1.0,
-                completed=share or 0.0,
-                gap=f"gap {state.relative_gap:.1e} of the gain{aim}",
-                iteration=state.iteration,
-            )
+            progress.update(task, gap=f"gap {state.relative_gap:.1e} of the gain{aim}", iteration=state.iteration)
 
         yield show
 
 
-class _GapProgress:
-    """Progress from the first gap to the tolerance on a log scale, 0 to 1; the best so far."""
-
-    def __init__(self, tolerance: float) -> None:
-        self._tolerance = tolerance
-        self._first: float | None = None
-        self._best = 0.0
-
-    def __call__(self, gap: float) -> float | None:
-        """The progress; None without a tolerance or before the first finite gap."""
-        if not self._tolerance > 0 or not math.isfinite(gap):
-            return None
-        if self._first is None:
-            self._first = gap
-        if gap <= self._tolerance:
-            self._best = 1.0
-        elif self._first > self._tolerance:
-            share = math.log(self._first / gap) / math.log(self._first / self._tolerance)
-            self._best = min(1.0, max(self._best, share))
-        return self._best
-
-
 class _Printable(logging.Formatter):
-    """Log messages without the control characters of names and texts in them."""
+    """Log messages without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -267,12 +216,10 @@ class NamedOutput:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text; return the number of characters."""
         with errors_naming(STANDARD_OUTPUT):
             return int(self._stream.write(text))
 
     def flush(self) -> None:
-        """Flush the buffer."""
         with errors_naming(STANDARD_OUTPUT):
             self._stream.flush()
 
@@ -281,7 +228,7 @@ class NamedOutput:
 
 
 def printable_logs() -> None:
-    """Print log messages and warnings to stderr without control characters; other handlers are left alone."""
+    """Print log messages and warnings to stderr without control characters."""
     warnings.formatwarning = _printable_warning
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Printable("edpbrl: %(message)s"))
@@ -293,3 +240,84 @@ def quiet_libraries() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # joblib replaces a worker whose memory has grown; the work continues
     warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
+
+
+OK, FAILURE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+
+_FULL = "; free some space there, or choose another destination"
+_ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL)
+_ADVICE[errno.EROFS] = "; choose a destination that can be written"
+
+
+class UsageError(ValueError):
+    """An argument of the command line is wrong."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C ended the work early; the message names the results written so far and where they are."""
+
+
+@contextmanager
+def bad_arguments() -> Iterator[None]:
+    """Turn errors of checks of the command's arguments into a UsageError."""
+    try:
+        yield
+    except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(_message(error)) from error
+
+
+def explain(error: BaseException) -> int:
+    """Print an error as one line to stderr; return the exit code."""
+    if isinstance(error, Stopped):
+        print(f"edpbrl: {printable(str(error))}", file=sys.stderr)
+        return INTERRUPTED
+    if isinstance(error, KeyboardInterrupt):
+        print("edpbrl: interrupted; the same command resumes a run with --out", file=sys.stderr)
+        return INTERRUPTED
+    if isinstance(error, OSError):
+        _drop(sys.stdout)
+    if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+        return FAILURE  # the reader, such as head, has closed the pipe
+    text = " ".join(_message(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError):
+        text = f"this needs more memory than there is ({text}); ask for less, such as fewer options or episodes"
+    elif not isinstance(error, (ValueError, TypeError, OSError, ImportError, RuntimeError)):
+        text = f"{type(error).__name__}: {text}; this looks like a bug, run again with --debug and report it"
+    print(f"edpbrl: error: {printable(text)}", file=sys.stderr)
+    return BAD_ARGUMENTS if isinstance(error, UsageError) else FAILURE
+
+
+def _message(error: BaseException) -> str:
+    """Message of an error; that of the system starts with the file and ends with advice."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    first = "a file that the system did not name" if error.filename is None else error.filename
+    names = [os.fsdecode(name) for name in (first, error.filename2) if name is not None and not isinstance(name, int)]
+    return f"{' -> '.join(names)}: {error.strerror}{_ADVICE.get(error.errno, '')}"
+
+
+def _drop(stream: Any) -> None:
+    """Drop the buffer of a stream that can't be written, or the interpreter's exit would fail too."""
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def unboxed(text: str) -> str:
+    """Return the text of a box of the argument parser as one line, without its title and frame."""
+    paragraphs: list[list[str]] = [[]]
+    for line in text.splitlines():
+        words = line.strip("\u2502 ")
+        if words.startswith(("\u256d", "\u2570")):  # the corners of the frame
+            continue
+        if re.fullmatch("[-\u2500]{5,}", words):
+            paragraphs.append([])
+        elif words:
+            paragraphs[-1].append(words)
+    if len(paragraphs) > 1 and "\u256d" not in text:  # a frame in ASCII has no corners: the first row is the title
+        paragraphs[0] = paragraphs[0][1:]
+    line = "; ".join(" ".join(lines).rstrip(".") for lines in paragraphs if lines)
+    return re.sub(r"^Error parsing \S+: ", "", line)  # the location in our classes does not help users

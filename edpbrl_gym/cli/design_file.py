@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edpbrl_gym._files import reading
-from edpbrl_gym.cli.errors import UsageError
+from edpbrl_gym.cli.console import UsageError
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
@@ -17,55 +16,39 @@ __all__ = [
     "DESIGN",
     "NamedVocabulary",
     "Study",
-    "built_in_vocabulary",
     "option_vocabulary",
     "read_study",
     "recognised_vocabulary",
+    "words_of_answers",
 ]
 
 DESIGN = "design.json"  # of `edpbrl design`, beside its questions
 
 
-@dataclass(frozen=True)
-class NamedVocabulary:
+class NamedVocabulary(NamedTuple):
     """A vocabulary and its source, for messages."""
 
     vocabulary: Vocabulary
     name: str
 
 
-@dataclass(frozen=True)
-class Study:
-    """Contents of the design.json beside a file of questions.
+class Study(NamedTuple):
+    """Contents of a design.json."""
 
-    Attributes:
-        file: The design.json.
-        encoder: Name of the encoder.
-        folder: Name of a built-in vocabulary, or folder of the design's; None for "images".
-        split: "all", "train", or "test".
-        seed: Seed of the split.
-        fingerprint: Fingerprint of the vocabulary; None if the file has none.
-        stored: Step names and tokens; None in files of earlier versions, which name the folder only.
-    """
-
-    file: Path
+    file: Path  # the design.json
     encoder: str
-    folder: str | None
-    split: str
-    seed: Any
-    fingerprint: str | None
-    stored: dict[str, Any] | None
+    folder: str | None  # name of a built-in vocabulary, or folder of the design's; None for "images"
+    split: str  # "all", "train", or "test"
+    seed: Any  # of the split
+    fingerprint: str | None  # of the vocabulary; None if the file has none
+    stored: dict[str, Any] | None  # step names and tokens; None in files of earlier versions, which name the folder
 
     def vocabulary(self) -> NamedVocabulary:
-        """The vocabulary of the design.
-
-        Raises:
-            ValueError: It can't be read, or isn't the one of the questions.
-        """
+        """The vocabulary of the design."""
         from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-        place = _place(self.folder)
-        expected = f"Expected the vocabulary with which {self.file} was made ({place})"
+        source = _source(self.folder)
+        expected = f"Expected the vocabulary with which {self.file} was made ({source})"
         try:
             if self.stored is not None:
                 vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
@@ -79,15 +62,11 @@ class Study:
             changed = "its files have" if self.stored is None else "the tokens in that file have"
             raise ValueError(f"{expected}, {changed} changed since; give --vocabulary to use them as they are")
         part = "" if self.split == "all" else f", {self.split} split"
-        return NamedVocabulary(vocabulary, f"{place}{part} ({self.file})")
+        return NamedVocabulary(vocabulary, f"{source}{part} ({self.file})")
 
 
 def read_study(answers: Path) -> Study | None:
-    """Read design.json beside a file of questions; None without one.
-
-    Raises:
-        ValueError: It isn't the file of a design.
-    """
+    """Read design.json beside a file of questions; None without one."""
     file = answers.parent / DESIGN
     if not file.is_file():
         return None
@@ -110,56 +89,54 @@ def option_vocabulary(folder: str) -> NamedVocabulary:
     """The vocabulary of --vocabulary."""
     from edpbrl_gym.vocabulary import load_vocabulary
 
-    return NamedVocabulary(load_vocabulary(folder), _place(folder))
+    return NamedVocabulary(load_vocabulary(folder), _source(folder))
 
 
-def built_in_vocabulary(
+def words_of_answers(
     texts: list[list[str]] | None, answers: Path, *, instead: str = "--prior ridge"
 ) -> NamedVocabulary:
-    """The built-in vocabulary whose tokens, or prompts of them, the options are.
+    """The built-in vocabulary whose tokens, or prompts of them, the options are; else the phrases of the options."""
+    from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
+    from edpbrl_gym.vocabulary.tokens import fold, refusal
 
-    Args:
-        texts: Options of every question; None if they are not known.
-        answers: Their file, for messages.
-        instead: Option that needs no vocabulary, for messages.
-
-    Raises:
-        UsageError: There is none, so another vocabulary was used.
-    """
     advice = f"give --vocabulary FOLDER, or {instead}, which needs none"
     if texts is None:
         raise UsageError(f"Expected --vocabulary, as {answers} doesn't hold the texts of its options; {advice}")
-    found, strangers = _recognised(texts)
+    found = recognised_vocabulary(texts)
     if found is not None:
         return found
-    told = [f"{part[:80]!r} in its options is no token of the built-in vocabulary {name!r}" for name, part in strangers]
-    raise UsageError(f"Expected --vocabulary, as no {DESIGN} lies beside {answers}, {' and '.join(told)}; {advice}")
+    steps: list[dict[str, str]] = []  # phrases between commas, by their position in the option
+    for text in dict.fromkeys(text for question in texts for text in question):
+        phrases = [" ".join(phrase.split()) for phrase in text.split(SEPARATOR)]
+        for step, phrase in enumerate(phrase for phrase in phrases if fold(phrase) and refusal(phrase) is None):
+            if step == len(steps):
+                steps.append({})
+            steps[step].setdefault(fold(phrase), phrase)
+    count = len({phrase for step in steps for phrase in step})
+    if count < 2:
+        raise UsageError(f"Expected --vocabulary, as the options of {answers} have not two phrases; {advice}")
+    names = tuple(f"phrase {number}" for number in range(1, len(steps) + 1))
+    vocabulary = Vocabulary(names, tuple(tuple(step.values()) for step in steps))
+    return NamedVocabulary(vocabulary, f"the {count} phrases of the options (--vocabulary gives others)")
 
 
 def recognised_vocabulary(texts: list[list[str]] | None) -> NamedVocabulary | None:
     """The built-in vocabulary of whose tokens the options are made; None if there is none or texts are not known."""
-    return None if texts is None else _recognised(texts)[0]
-
-
-def _recognised(texts: list[list[str]]) -> tuple[NamedVocabulary | None, list[tuple[str, str]]]:
-    """The built-in vocabulary of all texts, or of each the name and a part of a text that is no token of it."""
     from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, load_vocabulary
     from edpbrl_gym.vocabulary.tokens import fold
 
+    if texts is None:
+        return None
     parts = dict.fromkeys(part for question in texts for text in question for part in text.split(SEPARATOR))
-    strangers = []
     for name in BUILT_IN:
         vocabulary = load_vocabulary(name)
         known = {fold(token) for token in vocabulary.all_tokens}
-        stranger = next((part for part in parts if fold(part) not in known), None)
-        if stranger is None:
-            return NamedVocabulary(vocabulary, _place(name)), []
-        strangers.append((name, stranger))
-    return None, strangers
+        if all(fold(part) in known for part in parts):
+            return NamedVocabulary(vocabulary, _source(name))
+    return None
 
 
-def _place(folder: str | None) -> str:
-    """A built-in vocabulary or a folder in words."""
+def _source(folder: str | None) -> str:
     from edpbrl_gym.vocabulary import BUILT_IN
 
     name = "images" if folder is None else str(folder)

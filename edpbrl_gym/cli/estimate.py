@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
+from edpbrl_gym.cli.answers import (
+    answers_encoder,
+    check_encoder_of_population,
+    check_population_file,
+    provenance_of,
+    select_encoder,
+)
+from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.design_file import (
     DESIGN,
     NamedVocabulary,
     Study,
-    built_in_vocabulary,
     option_vocabulary,
     read_study,
     recognised_vocabulary,
+    words_of_answers,
 )
-from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.populations import check_encoder_of_population, check_population_file
-from edpbrl_gym.cli.tastes import near_words, provenance_of, under_population
 
 if TYPE_CHECKING:
-    from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.estimation.taste_prior import TastePrior
 
 __all__ = ["Estimate", "run"]
+
+_OPTIONS = ("regularization", "scale", "power")  # of priors
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,15 @@ class Estimate:
     """Estimate a taste from answered questions."""
 
     answers: tyro.conf.Positional[Path]
-    """Comparisons (.parquet), or the questions file of `edpbrl design` with its choice column filled in (1..K; several
-    numbers, best first, are a partial ranking; a column worst may stand beside it)."""
-    prior: Literal["words", "embeddings", "ridge"] | Path = "words"
-    """Prior belief about the taste: near words of the vocabulary, where their embeddings vary, none (ridge), or what
-    other people answered: a population.safetensors of `edpbrl fit-population`."""
+    """Comparisons (.parquet); a table of questions as `edpbrl design` writes it (.csv, .tsv, .parquet) with its choice
+    column filled in (1..K; several numbers, best first, are a partial ranking; a column worst may stand beside it); or
+    a long table with a row for each option (question, option, chosen and attributes)."""
+    person: str | None = None
+    """Person of a long table with several (None: there is one)."""
+    prior: str = "words"
+    """Prior belief about the taste: near words of the vocabulary, where their embeddings vary (embeddings), none
+    (ridge), what other people answered (a population.safetensors of `edpbrl fit-population`), or another name of
+    docs/priors.md, such as gp. Attributes of a long table have no words: their prior is none, whatever their units."""
     regularization: float | None = None
     """Lambda of the ridge (None: 1, or 1 / --scale)."""
     scale: float | Literal["auto"] | None = None
@@ -48,67 +57,84 @@ class Estimate:
     vocabulary: str | None = None
     """Built-in vocabulary (images, interiors) or folder of token files whose embeddings make the prior (with a
     population, that of a person unlike all others; None: that of design.json beside the answers, else the built-in one
-    of whose tokens the options are made)."""
+    of whose tokens the options are made, else the phrases of the options)."""
     power: float | None = None
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
-    diagnose: bool = False
-    """Also print whether the assumptions of the theory's bound on the error hold for these answers."""
     out: Path = Path("runs/theta.safetensors")
     """File for theta."""
 
     def needs(self) -> list[Need]:
         """The optional packages that these options need; that of an encoder named in a file is asked for later."""
+        from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
 
-        return [] if self.encoder is None else encoder_needs(self.encoder)
+        return [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
 
 
 def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
-    from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.estimation.priors import PRIORS, load_prior
+    from edpbrl_gym.likelihood import format_of
     from edpbrl_gym.personalize.taste import save_taste
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
         _check(options)
     prepare_place(options.out)
-    lock = hold_place(options.out)
-    quiet_libraries()
-    population = Population.load(options.prior) if isinstance(options.prior, Path) else None
-    study = read_study(options.answers)
-    words = None if options.prior == "ridge" else _vocabulary(options, study)
-    comparisons, unanswered, encoder = _read(options, study, population)
-    if words is None and options.prior != "ridge":
-        texts = comparisons.texts
-        words = built_in_vocabulary(texts, options.answers) if population is None else recognised_vocabulary(texts)
-    metadata = comparisons.metadata
-    if population is None:
-        estimate, prior, facts = _estimate(options, comparisons, None if words is None else words.vocabulary, encoder)
-    else:
-        check_encoder_of_population(population, metadata, comparisons.dimension, Path(str(options.prior)))
-        population, words = _falling_back(options, comparisons, population, words, encoder)
-        estimate, prior, facts = _by_population(comparisons, population)
-        facts |= {} if words is None else {"vocabulary_fingerprint": words.vocabulary.fingerprint}
-    path = save_taste(options.out, estimate.theta, provenance_of(comparisons, options.answers, estimate, facts))
-    console = output()
-    given = f"{len(comparisons)} questions with {comparisons.num_options} options"
-    bullet(console, "Answers", f"{given}, {unanswered} without an answer left out")
-    if words is not None:
-        bullet(console, "Vocabulary", words.name)
-    if population is not None:
-        bullet(console, "Population", _belonging(population, facts))
-        if words is None:
+    with hold_place(options.out):
+        quiet_libraries()
+        entry = PRIORS.get(options.prior)
+        learnt = load_prior(options.prior) if entry is None else None
+        uses_words = entry is None or entry.uses_features
+        study = read_study(options.answers)
+        words = None
+        if uses_words and options.vocabulary is not None:
+            words = option_vocabulary(options.vocabulary)
+        elif uses_words and study is not None:
+            words = study.vocabulary()
+        comparisons, unanswered, encoder = _read(options, study, learnt)
+        metadata = comparisons.metadata
+        named = "attributes" in metadata
+        if named:
+            _check_attributes(options)
+            words = None
+        if words is None and uses_words and not named:
+            texts = comparisons.texts
+            words = words_of_answers(texts, options.answers) if learnt is None else recognised_vocabulary(texts)
+        if learnt is not None:
+            check_encoder_of_population(learnt, metadata, comparisons.dimension, Path(options.prior))
+            prior, words = _falling_back(options, comparisons, learnt, words, encoder)
+        else:
+            prior = _prior(options, comparisons, None if words is None else words.vocabulary, encoder)
+        known = words or _known_vocabulary(study, comparisons)
+        mapped = prior.mapped(comparisons)
+        fit = prior.fit(mapped.terms(format_of(comparisons.responses)))
+        title, facts, belonging = prior.described(fit)
+        for name in ("regularization", "power"):
+            if getattr(options, name) is not None:
+                facts.setdefault(name, getattr(options, name))
+        origin = provenance_of(comparisons, options.answers, fit.estimate, facts)
+        vocabulary = None if known is None else known.vocabulary
+        path = save_taste(options.out, fit.estimate.theta, origin, vocabulary=vocabulary, landmarks=prior.landmarks)
+        console = output()
+        few, many = int(comparisons.sizes.min()), comparisons.num_options
+        given = f"{len(comparisons)} questions with {many if few == many else f'{few} to {many}'} options"
+        bullet(console, "Answers", f"{given}, {unanswered} without an answer left out")
+        if words is not None:
+            bullet(console, "Vocabulary", words.name)
+        if belonging:
+            bullet(console, prior.label.capitalize(), belonging)
+        if learnt is not None and words is None and not named:
             bullet(console, "Fallback", "the population's base prior; --vocabulary and --encoder add the words'")
-    _tell_estimate(estimate, prior, comparisons, diagnose=options.diagnose)
-    bullet(console, "Written", shown(path))
-    del lock
+        _tell_estimate(fit.estimate, title, mapped)
+        bullet(console, "Written", shown(path))
 
 
-def _tell_estimate(estimate: Any, prior: str, comparisons: Any, *, diagnose: bool) -> None:
+def _tell_estimate(estimate: Any, prior: str, comparisons: Any) -> None:
     """Print how the estimate was found, and how well it reproduces the answers."""
     import numpy as np
 
@@ -118,107 +144,94 @@ def _tell_estimate(estimate: Any, prior: str, comparisons: Any, *, diagnose: boo
     state = "converged" if estimate.converged else "NOT converged: raise --regularization"
     norm = float(np.linalg.norm(estimate.theta))
     bullet(console, "Estimate", f"{prior}, {state} after {estimate.iterations} Newton steps, |theta| = {norm:.3f}")
-    fit, guess = choice_accuracy(comparisons, estimate.theta), 1 / comparisons.num_options
-    bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({guess:.1%} by guessing)")
-    if diagnose:
-        diagnosis = estimate.diagnose().summary() if estimate.converged else "none, as the estimate did not converge"
-        for number, line in enumerate(diagnosis.splitlines()):
-            bullet(console, "" if number else "Diagnosis", line)
+    if "attributes" in comparisons.metadata:
+        pairs = zip(comparisons.attributes, estimate.theta.tolist(), strict=True)
+        bullet(console, "Theta", ", ".join(f"{name} {value:.4g}" for name, value in pairs))
+    chosen = comparisons.decided
+    if len(chosen):  # others rate
+        fit, guess = choice_accuracy(chosen, estimate.theta), float((1 / chosen.sizes).mean())
+        bullet(console, "Fit", f"reproduces {fit:.1%} of these answers ({guess:.1%} by guessing)")
 
 
 def _check(options: Estimate) -> None:
     """Refuse values out of range, and options that the prior doesn't have and would ignore."""
     from edpbrl_gym._validation import check_number
+    from edpbrl_gym.estimation.priors import PRIORS, prior_options
     from edpbrl_gym.features import check_encoder_spec
 
-    if isinstance(options.prior, Path):
-        _check_population(options, options.prior)
+    entry = PRIORS.get(options.prior)
+    if entry is None:
+        check_population_file(Path(options.prior), others=f"{', '.join(map(repr, PRIORS))} or ")
     if options.regularization is not None:
         check_number(options.regularization, "--regularization (lambda)", minimum=0.0)
-        if options.prior != "ridge":
-            raise UsageError(f"Expected --prior ridge with --regularization, which {options.prior} doesn't have")
         if options.scale is not None:
             raise UsageError("Expected --scale or --regularization (1 / scale), got both; leave one out")
     if options.power is not None:
         check_number(options.power, "--power", minimum=0.0)
-        if options.prior == "ridge":
-            raise UsageError("Expected --prior words or embeddings with --power, which the ridge doesn't have")
     if options.scale not in (None, "auto"):
         check_number(options.scale, "--scale", minimum=0.0, exclusive=True)
-        if options.prior == "words":
-            raise UsageError(
-                "Expected --prior embeddings or ridge with a --scale, as words takes it from the answers; leave it out"
-            )
-    if options.vocabulary is not None and options.prior == "ridge":
-        raise UsageError("Expected --prior words or embeddings with --vocabulary, which the ridge doesn't need")
+    for name in _OPTIONS:
+        if getattr(options, name) in (None, "auto"):
+            continue
+        if entry is None:
+            raise UsageError(f"Expected no --{name} with a population, which decides that itself; leave it out")
+        if name not in prior_options(options.prior):
+            have = " or ".join(one for one in PRIORS if name in prior_options(one))
+            raise UsageError(f"Expected --prior {have} with --{name}, which {options.prior} doesn't have")
+    if options.vocabulary is not None and entry is not None and not entry.uses_features:
+        have = " or ".join(name for name, one in PRIORS.items() if one.uses_features)
+        raise UsageError(f"Expected --prior {have} with --vocabulary, which {options.prior} doesn't need")
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
     if not options.answers.is_file():
         raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
 
 
-def _check_population(options: Estimate, place: Path) -> None:
-    check_population_file(place, others="'words', 'embeddings', 'ridge' or ")
-    for name in ("regularization", "scale", "power"):
+def _check_attributes(options: Estimate) -> None:
+    """Refuse options about texts with a table of attributes."""
+    from edpbrl_gym.estimation.priors import PRIORS
+
+    for name in ("vocabulary", "encoder", "power"):
         if getattr(options, name) is not None:
-            raise UsageError(f"Expected no --{name} with a population, which decides that itself; leave it out")
+            raise UsageError(
+                f"Expected no --{name} with the attributes of a long table, which are no texts; leave it out"
+            )
+    entry = PRIORS.get(options.prior)
+    if entry is not None and entry.needs_words and options.prior != Estimate.prior:
+        others = " or ".join([*(name for name, one in PRIORS.items() if not one.needs_words), "a population"])
+        raise UsageError(f"Expected --prior {others} with the attributes of a long table, got {options.prior}")
 
 
 # -- prior -----------------------------------------------------------------------------------------------------------
 
 
-def _estimate(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> tuple[Any, str, dict[str, Any]]:
-    """The estimate, its prior in words, and the facts about the prior for the taste file."""
-    from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
-    from edpbrl_gym.likelihood import BestOf, response_model_of
+def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> TastePrior:
+    """The prior of a name; of attributes, which are no words, that of their spread."""
+    from edpbrl_gym.estimation.priors import PRIORS, make_prior, prior_options
+    from edpbrl_gym.estimation.scaled_prior import attributes_prior
 
-    model = response_model_of(comparisons.responses)
-    answers = comparisons if model == BestOf() else comparisons.terms(model)
-    if options.prior == "ridge" and options.scale is None:
-        value = 1.0 if options.regularization is None else options.regularization
-        ridge = estimate(answers, regularization=value)
-        return ridge, f"lambda = {value:g}", {"prior": "ridge", "regularization": value}
-    facts: dict[str, Any] = {"prior": options.prior}
-    if options.prior == "ridge":
-        base, words = GaussianPrior.isotropic(comparisons.dimension, 1.0), "ridge"
-    else:
-        tokens = _tokens(options, comparisons, vocabulary, encoder)
-        facts["vocabulary_fingerprint"] = vocabulary.fingerprint
-        if options.prior == "words":
-            return _near_words(options, answers, tokens, facts)
-        facts["power"] = 1.0 if options.power is None else options.power
-        base = GaussianPrior.from_embeddings(tokens, power=facts["power"], centred=False)
-        words = f"embeddings to the power {facts['power']:g}"
-    if options.scale in (None, "auto"):
-        fit = fit_prior(answers, base=base)
-        facts |= {"scale": fit.scale, "scale_from": "answers", "log_evidence": fit.log_evidence}
-        return fit.estimate, f"{words}, scale {fit.scale:.3g} from the answers", facts
-    scale = float(options.scale)
-    facts |= {"scale": scale, "scale_from": "given"}
-    return estimate(answers, prior=base.scaled(scale)), f"{words}, scale {scale:g}", facts
-
-
-def _near_words(options: Estimate, answers: Any, tokens: Any, facts: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
-    """The estimate under the library's default prior, around words that the person seems to like."""
-    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-
-    prior = VocabularyPrior(tokens) if options.power is None else VocabularyPrior(tokens, power=options.power)
-    found, near, more = near_words(answers, prior)
-    facts |= more | ({} if options.power is None else {"power": options.power})
-    return found, f"words of the vocabulary (weight of the nearest {near:.0%})", facts
+    entry = PRIORS[options.prior]
+    if "attributes" in comparisons.metadata and entry.needs_words:
+        return attributes_prior([comparisons])
+    wanted = [name for name in prior_options(options.prior) if getattr(options, name, None) is not None]
+    rows = comparisons.features[comparisons.present]
+    if vocabulary is not None:
+        rows = _tokens(options, comparisons, vocabulary, encoder)
+    return make_prior(options.prior, rows, **{name: getattr(options, name) for name in wanted})
 
 
 def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
-    """The embeddings of the vocabulary's tokens by the encoder of the answers."""
+    from edpbrl_gym.features import embed_tokens
+
     if encoder is None:
         advice = ", or --prior ridge, which needs none"
         encoder = answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
-    return encoder.encode(vocabulary.all_tokens, progress=True)
+    return embed_tokens(vocabulary, encoder, progress=True)
 
 
 def _falling_back(
-    options: Estimate, comparisons: Any, population: Population, words: NamedVocabulary | None, encoder: Any
-) -> tuple[Population, NamedVocabulary | None]:
+    options: Estimate, comparisons: Any, population: TastePrior, words: NamedVocabulary | None, encoder: Any
+) -> tuple[TastePrior, NamedVocabulary | None]:
     """The population with the words' prior for a person unlike all others; None where words or encoder are unknown."""
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.features.loading import is_own_encoder
@@ -227,31 +240,14 @@ def _falling_back(
     asked = options.encoder is not None or options.vocabulary is not None
     if words is None or not (asked or encoder is not None or (name is not None and not is_own_encoder(name))):
         return population, None
-    return population.with_fallback(VocabularyPrior(_tokens(options, comparisons, words.vocabulary, encoder))), words
-
-
-def _by_population(comparisons: Any, population: Population) -> tuple[Any, str, dict[str, Any]]:
-    """The estimate under a population."""
-    from edpbrl_gym.likelihood import response_model_of
-
-    found, facts = under_population(comparisons.terms(response_model_of(comparisons.responses)), population)
-    return found, f"population of {population.people} people", facts
-
-
-def _belonging(population: Population, facts: dict[str, Any]) -> str:
-    """To which part of the population the person belongs, in words."""
-    parts = facts["memberships"]
-    if len(parts) == 1:
-        known = [f"{parts[0]:.0%} like its people"]
-    else:
-        known = [f"{share:.0%} type {number}" for number, share in enumerate(parts, start=1)]
-    return f"{', '.join(known)}, {facts['weight_of_the_fallback']:.0%} unlike all of them ({population.kind})"
+    tokens = _tokens(options, comparisons, words.vocabulary, encoder)
+    return population.with_words(lambda: VocabularyPrior(tokens)), words
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _read(options: Estimate, study: Study | None, population: Population | None) -> tuple[Any, int, Any]:
+def _read(options: Estimate, study: Study | None, population: TastePrior | None) -> tuple[Any, int, Any]:
     """The answered questions, the number of unanswered ones, and the encoder of a questions file."""
     from edpbrl_gym.comparisons.answer_files import read_person
     from edpbrl_gym.features import TextEncoder, load_encoder
@@ -260,12 +256,12 @@ def _read(options: Estimate, study: Study | None, population: Population | None)
 
     def encoder() -> TextEncoder:
         known = "minilm" if population is None else population.provenance.get("encoder", "minilm")
-        place = options.answers.parent / DESIGN if population is None else Path(str(options.prior))
-        name, file = (known, place) if study is None else (study.encoder, study.file)
+        source = options.answers.parent / DESIGN if population is None else Path(options.prior)
+        name, file = (known, source) if study is None else (study.encoder, study.file)
         loaded.append(load_encoder(select_encoder(options.encoder, name, file)))
         return loaded[0]
 
-    comparisons, unanswered = read_person(options.answers, encoder, progress=True)
+    comparisons, unanswered = read_person(options.answers, encoder, person=options.person, progress=True)
     name = comparisons.metadata.get("encoder")
     if not loaded and options.encoder is not None and name is not None and options.encoder != name:
         raise UsageError(
@@ -274,8 +270,11 @@ def _read(options: Estimate, study: Study | None, population: Population | None)
     return comparisons, unanswered, loaded[0] if loaded else None
 
 
-def _vocabulary(options: Estimate, study: Study | None) -> NamedVocabulary | None:
-    """The vocabulary of the prior: --vocabulary or that of the design; None without both."""
-    if options.vocabulary is not None:
-        return option_vocabulary(options.vocabulary)
-    return None if study is None else study.vocabulary()
+def _known_vocabulary(study: Study | None, comparisons: Any) -> NamedVocabulary | None:
+    """The vocabulary of the questions where the prior needs none, for the taste file; None if it isn't known."""
+    if study is None:
+        return recognised_vocabulary(comparisons.texts)
+    try:
+        return study.vocabulary()
+    except ValueError:  # its files are gone, which only the other priors need
+        return None

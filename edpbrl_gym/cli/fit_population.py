@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown
-from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, built_in_vocabulary, option_vocabulary, read_study
-from edpbrl_gym.cli.encoders import answers_encoder, select_encoder
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.populations import check_encoder_of_population
+from edpbrl_gym.cli.answers import answers_encoder, check_encoder_of_population, select_encoder
+from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, command, output, quiet_libraries, shown
+from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, option_vocabulary, read_study, words_of_answers
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
@@ -34,8 +33,9 @@ class FitPopulation:
     """Learn from the answers of many people what a new person may like."""
 
     answers: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="ANSWERS ...")] = ()
-    """One file for each person, or folders of them: filled-in questions files of `edpbrl design`, or comparisons
-    (.parquet)."""
+    """One file for each person, or folders of them: filled-in questions files of `edpbrl design` (.csv, .tsv,
+    .parquet), or comparisons (.parquet); or long tables of many people, with a row for each option (person, question,
+    option, chosen and attributes)."""
     kind: Literal["gaussian", "factors", "types"] | None = None
     """gaussian (one covariance of all features), factors (a few common directions), or types of people (None: gaussian
     up to 20 features, factors above)."""
@@ -48,7 +48,7 @@ class FitPopulation:
     options are texts)."""
     vocabulary: str | None = None
     """Built-in vocabulary (images, interiors) or folder of token files (None: that of design.json beside the first
-    answers, else the built-in one of whose tokens the options are made)."""
+    answers, else the built-in one of whose tokens the options are made, else the phrases of the options)."""
     encoder: str | None = None
     """Text encoder of questions files (None: that of design.json beside them, else minilm)."""
     minimum_people: int = 20
@@ -63,7 +63,6 @@ class FitPopulation:
     """File for the population."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need; that of an encoder named in a file is asked for later."""
         from edpbrl_gym.features import encoder_needs
 
         return [] if self.encoder is None else encoder_needs(self.encoder)
@@ -73,39 +72,48 @@ def run(options: FitPopulation) -> None:
     """Read everybody's answers, fit or update the population, write it, and say what it looks like."""
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
-    from edpbrl_gym.comparisons.answer_files import answer_files, is_comparisons, read_people
+    from edpbrl_gym.comparisons.answer_files import answer_files, form_of, read_people
     from edpbrl_gym.estimation.population import Population
-    from edpbrl_gym.likelihood import response_model_of
+    from edpbrl_gym.features import embed_tokens
+    from edpbrl_gym.likelihood import format_of
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
         _check(options)
         files = answer_files(options.answers)
-    _check_group(len(files), options)
+    forms = [form_of(path) for path in files]
+    if "long" not in forms:
+        _check_group(len(files), options)
     prepare_place(options.out)
-    lock = hold_place(options.out)
-    quiet_libraries()
-    earlier = None if options.update is None else Population.load(options.update)
-    questions = [path for path in files if not is_comparisons(path)]
-    encoders = _Encoders(options)
-    answers = read_people(files, encoders.of, progress=True)
-    _check_group(len(answers), options)
-    if options.update is not None and earlier is not None:
-        check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
-    words = _vocabulary(options, answers[0], (questions or files)[0], required=earlier is None)
-    embedded = None
-    if words is not None:
-        encoder = encoders.only or answers_encoder(options.encoder, answers[0], files[0], advice=_IDENTITY)
-        embedded = encoder.encode(words.vocabulary.all_tokens, progress=True)
-    terms = [one.terms(response_model_of(one.responses)) for one in answers]
-    found = _fitted(options, terms, embedded) if earlier is None else _updated(options, terms, earlier)
-    found = _with_origin(found, earlier, options, answers, words)
-    found.save(options.out)
-    _describe(found, terms, words, embedded)
-    console = output()
-    bullet(console, "Written", shown(options.out))
-    console.print(f"A new person: {command('edpbrl', 'estimate', 'ANSWERS', '--prior', options.out)}", soft_wrap=True)
-    del lock
+    with hold_place(options.out):
+        quiet_libraries()
+        earlier = None if options.update is None else Population.load(options.update)
+        questions = [path for path, form in zip(files, forms, strict=True) if form == "questions"]
+        loaded: dict[str, TextEncoder] = {}  # one at most, as people share their features
+        encoder_of = functools.partial(_encoder_of, option=options.encoder, loaded=loaded)
+        answers = read_people(files, encoder_of, progress=True)
+        _check_group(len(answers), options)
+        if options.update is not None and earlier is not None:
+            check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
+        words = _vocabulary(options, answers, (questions or files)[0], required=earlier is None)
+        embedded = None
+        if words is not None:
+            known = next(iter(loaded.values()), None)
+            encoder = known or answers_encoder(options.encoder, answers[0], files[0], advice=_IDENTITY)
+            embedded = embed_tokens(words.vocabulary, encoder, progress=True)
+        terms = [one.terms(format_of(one.responses)) for one in answers]
+        if earlier is None:
+            found = _fitted(options, answers, terms, embedded)
+        else:
+            seed, minimum = options.seed, options.minimum_people
+            found = earlier.updated(terms, forgetting=options.forgetting or 0.0, seed=seed, minimum_people=minimum)
+        found = _with_origin(found, earlier, options, answers, words)
+        found.save(options.out)
+        _describe(found, terms, words, embedded)
+        console = output()
+        bullet(console, "Written", shown(options.out))
+        estimate = command("edpbrl", "estimate", "ANSWERS", "--prior", options.out)
+        console.print(f"A new person: {estimate}", soft_wrap=True)
 
 
 def _check(options: FitPopulation) -> None:
@@ -152,77 +160,71 @@ def _check_group(people: int, options: FitPopulation) -> None:
         )
 
 
-# -- what the answers are about --------------------------------------------------------------------------------------
-
 _IDENTITY = ", or --base identity, which needs none"
 
 
-class _Encoders:
-    """The encoder of questions files: --encoder, or that of the design.json beside them; each is loaded once."""
+def _encoder_of(path: Path, option: str | None, loaded: dict[str, TextEncoder]) -> TextEncoder:
+    """The encoder of a file of questions: --encoder, or that of the design.json beside it; each is loaded once."""
+    from edpbrl_gym.features import load_encoder
 
-    def __init__(self, options: FitPopulation) -> None:
-        self._option = options.encoder
-        self._loaded: dict[str, TextEncoder] = {}
-
-    @property
-    def only(self) -> TextEncoder | None:
-        """The encoder that was loaded, as `read_people` allows one only; None: none was needed."""
-        return next(iter(self._loaded.values()), None)
-
-    def of(self, path: Path) -> TextEncoder:
-        """The encoder of a file of questions."""
-        from edpbrl_gym.features import load_encoder
-
-        study = read_study(path)
-        name = select_encoder(self._option, "minilm" if study is None else study.encoder, path.parent / DESIGN)
-        if name not in self._loaded:
-            self._loaded[name] = load_encoder(name)
-        return self._loaded[name]
+    study = read_study(path)
+    name = select_encoder(option, "minilm" if study is None else study.encoder, path.parent / DESIGN)
+    if name not in loaded:
+        loaded[name] = load_encoder(name)
+    return loaded[name]
 
 
-def _vocabulary(options: FitPopulation, answers: Comparisons, file: Path, *, required: bool) -> NamedVocabulary | None:
+def _vocabulary(
+    options: FitPopulation, answers: Sequence[Comparisons], file: Path, *, required: bool
+) -> NamedVocabulary | None:
     """The vocabulary of the base prior, and of the words of the report; None: without."""
-    texts = answers.texts is not None or "encoder" in answers.metadata
+    if "attributes" in answers[0].metadata:
+        if options.vocabulary is not None or options.base == "vocabulary" or options.encoder is not None:
+            raise UsageError(
+                "Expected no --vocabulary, --base vocabulary or --encoder with the attributes of a long table, which "
+                "are no texts; leave it out"
+            )
+        return None
+    texts = [one.texts for one in answers]
     if options.vocabulary is not None:
         return option_vocabulary(options.vocabulary)
-    if options.base == "identity" or (options.base is None and not texts):
+    known = texts[0] is not None or "encoder" in answers[0].metadata
+    if options.base == "identity" or (options.base is None and not known):
         return None
     try:
         study = read_study(file)
         if study is not None:
             return study.vocabulary()
-        return built_in_vocabulary(answers.texts, file, instead="--base identity")
+        together = [question for some in texts for question in some or ()] if all(texts) else None
+        return words_of_answers(together, file, instead="--base identity")
     except ValueError:
         if required:
             raise
         return None  # an update needs no words but for its report
 
 
-# -- fitting ---------------------------------------------------------------------------------------------------------
-
-
-def _fitted(options: FitPopulation, terms: Sequence[Terms], embedded: Any) -> Population:
+def _fitted(
+    options: FitPopulation, answers: Sequence[Comparisons], terms: Sequence[Terms], embedded: Any
+) -> Population:
+    from edpbrl_gym.estimation import attribute_prior
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.estimation.population import fit_population
 
     kind = options.kind or ("gaussian" if terms[0].dimension <= _MANY else "factors")
     if kind != "gaussian" and getattr(options, kind) is None:
         output().print(f"Choosing the number of {kind} by the likelihood of people left out (--{kind} sets it).")
+    base = None if embedded is None else VocabularyPrior(embedded).base
+    if "attributes" in answers[0].metadata and options.base is None:
+        base = attribute_prior(answers)
     return fit_population(
         terms,
         kind=kind,
-        base=None if embedded is None else VocabularyPrior(embedded).base,
+        base=base,
         factors=options.factors,
         types=options.types,
         seed=options.seed,
         progress=True,
         minimum_people=options.minimum_people,
-    )
-
-
-def _updated(options: FitPopulation, terms: Sequence[Terms], earlier: Population) -> Population:
-    return earlier.updated(
-        terms, forgetting=options.forgetting or 0.0, seed=options.seed, minimum_people=options.minimum_people
     )
 
 
@@ -234,26 +236,20 @@ def _with_origin(
     words: NamedVocabulary | None,
 ) -> Population:
     """With what is known of its making: no names of people or files."""
-    from dataclasses import replace
-
     number = sum(len(one) for one in answers)
     if earlier is not None:
         before = dict(earlier.provenance)
         origin = {**before, "answers": before.get("answers", 0) + number, "updates": before.get("updates", 0) + 1}
         return replace(population, provenance={**origin, "forgetting": options.forgetting or 0.0})
     metadata = answers[0].metadata
-    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint") if key in metadata}
+    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
     if words is not None:
         origin["vocabulary_fingerprint"] = words.vocabulary.fingerprint
     origin |= {"base": "identity" if words is None else "vocabulary", "answers": number, "seed": options.seed}
     return replace(population, features=str(metadata.get("encoder", "")), provenance=origin)
 
 
-# -- the report ------------------------------------------------------------------------------------------------------
-
-
 def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabulary | None, embedded: Any) -> None:
-    """What the population looks like."""
     from edpbrl_gym.estimation.population.description import favourites, likelihood_per_answer, taste_shares
 
     console = output()
@@ -267,11 +263,11 @@ def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabu
     told, guessed = likelihood_per_answer(population, some)
     asked = "of these people" if len(some) == len(terms) else f"of {len(some)} of these people"
     bullet(console, "Fit", f"log-likelihood {told:.3f} for each answer {asked} ({guessed:.3f} by guessing)")
-    shares = ", ".join(f"{share:.0%} {_SHARES.get(name, name)}" for name, share in taste_shares(population).items())
+    named = {"shared": "shared by all", "types": "between the types", "own": "of each person's own"}
+    shares = ", ".join(f"{share:.0%} {named.get(name, name)}" for name, share in taste_shares(population).items())
     bullet(console, "Tastes", shares)
-    if words is None or embedded is None:
-        liked = [""] * len(population.parts)
-    else:
+    liked = [""] * len(population.parts)
+    if words is not None:
         tokens = words.vocabulary.all_tokens
         rows = favourites(population, embedded, words.vocabulary.sizes, _FAVOURITES)
         liked = [", ".join(tokens[row] for row in some_rows) for some_rows in rows]
@@ -281,10 +277,3 @@ def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabu
         return
     for number, (weight, likes) in enumerate(zip(population.weights, liked, strict=True), start=1):
         bullet(console, f"Type {number}", f"{weight:.0%} of the people" + (f": {likes}" if likes else ""))
-
-
-_SHARES = {
-    "shared": "shared by all",
-    "types": "between the types",
-    "own": "of each person's own",
-}

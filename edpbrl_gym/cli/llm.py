@@ -5,27 +5,21 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.arguments import Workers
-from edpbrl_gym.cli.console import output, progress_bars, quiet_libraries, show_files, track
-from edpbrl_gym.cli.drawing import Drawing
-from edpbrl_gym.cli.errors import bad_arguments
+from edpbrl_gym.cli.arguments import Drawing, Workers
+from edpbrl_gym.cli.console import bad_arguments, output, progress_bars, quiet_libraries, show_report, track
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.oracles.judge.settings import EndpointSettings
+from edpbrl_gym.rendering.loading import renderer_needs
 from edpbrl_gym.rendering.settings import ImageSettings
-
-if TYPE_CHECKING:
-    from edpbrl_gym._executor import Executor
-    from edpbrl_gym.oracles.judge import JudgeSettings
-    from edpbrl_gym.rendering.renderer import Renderer
 
 __all__ = ["LLM", "run"]
 
@@ -45,36 +39,33 @@ class LLM:
     endpoint: OmitArgPrefixes[EndpointSettings] = field(default_factory=EndpointSettings)
     render_model: str | None = None
     """Show the judge images by this text-to-image model: hub id or folder, such as CompVis/stable-diffusion-v1-4, the
-    paper's (None: the judge reads the partial prompts)."""
+    paper's, or another renderer, as KIND:SOURCE (None: the judge reads the partial prompts)."""
     images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
-    workers_ask: bool = False
-    """Let the workers (--jobs, --dask) also draw the images and ask the judge, --concurrency questions each; they reach
-    the endpoint, see the image cache and have the key in their own environment."""
     out: Path | None = None
     """Run folder (None: runs/llm). A stopped run resumes and asks nothing twice."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
         from edpbrl_gym.agents.registry import agent_needs
         from edpbrl_gym.experiments.registry import experiment_needs
         from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.oracles.judge.client import NEEDS
 
         if self.dry_run:
             return []
-        drawing = () if self.render_model is None else ("diffusers", "torch", "transformers", "PIL")
         return [
             *encoder_needs(self.settings.encoder),
+            NEEDS,
             *experiment_needs("reproduce llm"),
             *(need for agent in self.settings.parsed_agents for need in agent_needs(agent.name)),
-            *(Need(package, "--render-model", "images") for package in drawing),
+            *([] if self.render_model is None else renderer_needs(self.render_model, "--render-model")),
             *self.workers.needs(),
         ]
 
 
 def run(options: LLM) -> None:
-    """Run or resume the experiment; print the per-style table, what came out and where the files are."""
+    """Run or resume the experiment."""
     start = time.monotonic()
     with bad_arguments():
         settings = options.settings
@@ -86,76 +77,42 @@ def run(options: LLM) -> None:
         )
     quiet_libraries()
     if options.dry_run:
-        _plan(settings, judge, options)
+        from edpbrl_gym.experiments.llm.plan import plan_lines
+
+        with bad_arguments():
+            lines = plan_lines(settings, judge, options.render_model)
+        for line in lines:
+            output().print(line)
         return
-    from edpbrl_gym.experiments.llm.report import account_line, setting_line
+    from edpbrl_gym.experiments.llm.report import make_report
     from edpbrl_gym.experiments.llm.run import run_llm
-    from edpbrl_gym.experiments.llm.summary import findings
-    from edpbrl_gym.experiments.registry import write_report
 
     out = options.out or Path("runs/llm")
-    with options.workers.executor() as executor, _asking() as advance, _sigterm_as_interrupt():
-        asking = executor if options.workers_ask else None
-        with bad_arguments():
-            renderer = _renderer(options, asking)
-        results = run_llm(
-            settings,
-            judge,
-            out,
-            renderer=renderer,
-            asking=asking,
-            jobs=executor,
-            track=_after(advance),
-            advance=advance,
-        )
-    files = write_report(results, out)
-    console = output()
-    console.print()
-    console.print(_table(results))
-    console.print(setting_line(results))
-    console.print(account_line(results))
-    console.print("\nWhat came out", style="bold")
-    console.print(_listed(findings(results.table, results.config)))
-    show_files(files, start)
+    bars, tasks = progress_bars(width=12), dict[str, Any]()  # of pictures and styles, a line each, from the first call
 
+    def advance(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            bars.start()
+            tasks[stage] = bars.add_task(stage, total=total)
+        bars.update(tasks[stage], completed=done, total=total)
 
-def _renderer(options: LLM, executor: Executor | None) -> Renderer | None:
-    """The renderer, None in text mode."""
-    if options.render_model is None:
-        return None
-    return options.drawing.renderer(options.images.of(options.render_model), executor)
+    def tracked(name: str, steps: Iterable[Any], total: int) -> Iterable[Any]:
+        bars.stop()  # those before it
+        return track(name, steps, total)
 
-
-class _Bars:
-    """Progress of pictures and styles on stderr, one line each, from the first call until ``stop``."""
-
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
-        self._tasks: dict[str, Any] = {}
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage not in self._tasks:
-            self._progress.start()
-            self._tasks[stage] = self._progress.add_task(stage, total=total)
-        self._progress.update(self._tasks[stage], completed=done, total=total)
-
-    def stop(self) -> None:
-        """Release the terminal; may be called again."""
-        self._progress.stop()
-
-
-@contextmanager
-def _asking() -> Iterator[_Bars]:
-    bars = _Bars(progress_bars(width=12))
-    try:
-        yield bars
-    finally:
-        bars.stop()
+    with options.workers.executor() as executor, _sigterm_as_interrupt(), ExitStack() as stack:
+        stack.callback(bars.stop)  # which may be called again
+        renderer = None
+        if options.render_model is not None:
+            with bad_arguments():
+                renderer = stack.enter_context(options.drawing.renderer(options.render_model, options.images))
+        results = run_llm(settings, judge, out, renderer=renderer, jobs=executor, track=tracked, advance=advance)
+    show_report(make_report(results), out, start)
 
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, with which schedulers end a job, like Ctrl-C: answers under way are saved."""
+    """Treat SIGTERM, with which schedulers end a job, like Ctrl-C."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -168,60 +125,3 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _after(bars: _Bars) -> Any:
-    """``track`` of the console, after the bars before it have stopped."""
-
-    def tracked(name: str, steps: Any, total: int) -> Any:
-        bars.stop()
-        return track(name, steps, total)
-
-    return tracked
-
-
-def _plan(settings: LLMSettings, judge: JudgeSettings, options: LLM) -> None:
-    """Print the questions and costs of a run."""
-    from edpbrl_gym.experiments.llm.plan import make_plan
-
-    with bad_arguments():
-        plan = make_plan(settings, judge)
-    console = output()
-    looks = " x 2 looks" if plan.looks == 2 else ""
-    lines = [
-        f"{plan.questions} questions to {judge.model} at {judge.address}: {plan.styles} styles x {plan.arms} agents x "
-        f"{plan.questions_per_arm} questions{looks}.",
-        f"About {plan.input_tokens:,} input and {plan.output_tokens:,} output tokens, an estimate from random prompts "
-        f"(a server that reports no counts is taken to read at most {plan.most_input_tokens:,}).",
-    ]
-    if plan.images:
-        lines.append(
-            f"At most {plan.images} images to render with {options.render_model}, each counted as "
-            f"{judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models count)."
-        )
-    if plan.cost is None:
-        lines.append("Cost: give --price-per-million-input and --price-per-million-output to have it estimated.")
-    else:
-        lines.append(f"Cost: about {plan.cost:.2f} in the currency of the prices.")
-    lines.append("Nothing was asked.")
-    for line in lines:
-        console.print(line)
-
-
-def _listed(sentences: list[str]) -> Any:
-    """A list whose wrapped lines are indented."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    for sentence in sentences:
-        grid.add_row(" -", sentence)
-    return grid
-
-
-def _table(results: Any) -> Any:
-    """The per-style table, its last row the average."""
-    from edpbrl_gym.experiments.llm.report import styles_table
-    from edpbrl_gym.experiments.llm.summary import headline
-
-    name, last = headline(results.config), max(results.config["train_sizes"])
-    return styles_table(results, f"Held-out accuracy in percent, {name}, {last} training episodes").rich()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +10,11 @@ from typing import Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.console import counting, output, quiet_libraries, shown
-from edpbrl_gym.cli.drawing import Drawing
-from edpbrl_gym.cli.encoders import select_encoder
-from edpbrl_gym.cli.errors import Stopped, UsageError, bad_arguments
-from edpbrl_gym.rendering.settings import ImageSettings
+from edpbrl_gym.cli.answers import select_encoder
+from edpbrl_gym.cli.arguments import Drawing
+from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, bullet, counting, output, quiet_libraries, shown
+from edpbrl_gym.rendering.loading import renderer_needs
+from edpbrl_gym.rendering.settings import ImageSettings, check_seed, sampling
 
 __all__ = ["Personalize", "run"]
 
@@ -23,10 +24,10 @@ class Personalize:
     """Write the best prompts for a taste, compare tastes, draw the prompts."""
 
     theta: Positional[Path]
-    """Taste file of `edpbrl estimate`."""
+    """Taste file of `edpbrl ask` or `edpbrl estimate`."""
     vocabulary: str | None = None
-    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None:
-    images)."""
+    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None: the
+    one with which the taste was learnt; images where its file doesn't say)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file; a custom one must be given)."""
     base: tuple[str, ...] = ()
@@ -37,16 +38,14 @@ class Personalize:
     """Partial prompts kept after each step; more find better prompts and take longer."""
     shortlist: int = 16
     """Tokens of each step tried after each partial prompt."""
-    per_base: int = 1
-    """At most so many prompts with the same first token."""
+    shared: float = 0.5
+    """Any two prompts have at most this share of their phrases in common (0: none; 1: only different prompts)."""
     split: Literal["all", "train", "test"] = "all"
     """Use all tokens, or one part of the split (test: the held-out 25%)."""
     seed: int = 0
-    """Seed of the split and of the policy's draws."""
+    """Seed of the split."""
     tokens_per_step: int | None = None
-    """Use at most so many tokens of each step, drawn with --subset-seed (None: all)."""
-    subset_seed: int = 0
-    """Seed of the drawn tokens."""
+    """Use at most so many tokens of each step, drawn at random (None: all)."""
     out: Path = Path("runs/prompts.csv")
     """CSV file for the prompts."""
 
@@ -56,13 +55,10 @@ class Personalize:
     """More tastes to compare with, as NAME=FILE, such as one learnt from random questions."""
     truth: str | None = None
     """The true taste where it is known: a sentence, or a taste file. Gives every prompt its GTScore."""
-    policy: Path | None = None
-    """PPO or MaskablePPO (.zip) trained for the taste, whose prompts are ranked too."""
-    policy_samples: int = 256
-    """Prompts drawn from the policy."""
 
     model: str | None = None
-    """Text-to-image model by hub id or folder: draws the best prompts and a contact sheet (None: no pictures)."""
+    """Text-to-image model by hub id or folder, or another renderer, as KIND:SOURCE: draws the best prompts and a
+    contact sheet (None: no pictures)."""
     pictures: int = 3
     """Prompts drawn for each base and taste."""
     sheet: Path | None = None
@@ -71,71 +67,89 @@ class Personalize:
     image_seed: int = 0
     """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
-    score_guided: float | None = None
-    """Also draw each base guided towards each taste: path length as a share of its embeddings' norm, such as 0.1."""
-    projection: str | None = None
-    """For --score-guided: CLIPTextModelWithProjection of the model's text encoder, by hub id or folder."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need; that of an encoder named in a file is asked for later."""
         from edpbrl_gym.features import encoder_needs
 
-        drawing = () if self.model is None else ("diffusers", "torch", "transformers", "PIL")
         return [
             *([] if self.encoder is None else encoder_needs(self.encoder)),
-            *(Need(package, "--model", "images") for package in drawing),
-            *([] if self.policy is None else [Need("torch", "--policy")]),
+            *([] if self.model is None else renderer_needs(self.model, "--model")),
         ]
 
 
 def run(options: Personalize) -> None:
     """Search the best prompts for one or more tastes, write them as CSV and draw them."""
     from edpbrl_gym._places import hold_place, prepare_place
+    from edpbrl_gym.features import embed_tokens
+    from edpbrl_gym.personalize.differing import shortage
     from edpbrl_gym.personalize.rankings import rank_prompts
+    from edpbrl_gym.personalize.search import best_prompts
 
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
-    places = [options.out, *([] if options.model is None else [_sheet(options)])]
-    for place in places:
-        prepare_place(place)  # before minutes of work, not after
-    locks = [hold_place(place) for place in places]
-    quiet_libraries()
-    tastes, encoder = _tastes(options, names)
-    vocabulary = _vocabulary(options)
-    searches = _searches(options, list(names), vocabulary, encoder)
-    truth = None if options.truth is None else _truth(options.truth, encoder)
-    studio = None if options.model is None else _studio(options, encoder)
-    encoder.encode(vocabulary.all_tokens, progress=True)
-    bases = options.base or (None,)
-    with counting("search") as progress:
-        rankings = rank_prompts(tastes, searches, encoder, bases=bases, truth=truth, track=progress)
-    _write(options, rankings)
-    console = output()
-    for ranking in rankings:
-        _print(console, ranking)
-    if studio is not None:
-        try:
-            files = _draw(options, studio, rankings, tastes, truth)
-        except KeyboardInterrupt:
-            raise Stopped(
-                f"stopped; the prompts are in {shown(options.out)}, and the same command resumes with the pictures"
-            ) from None
-        for file in files:
-            console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
-    console.print(f"Written: {shown(options.out)}", soft_wrap=True)
-    del locks
+    destinations = [options.out, *([] if options.model is None else [_sheet(options)])]
+    for destination in destinations:
+        prepare_place(destination)  # before minutes of work, not after
+    with ExitStack() as held:
+        for destination in destinations:
+            held.enter_context(hold_place(destination))
+        quiet_libraries()
+        loaded, raw, encoder = _tastes(options, names)
+        tastes = {name: taste.theta for name, taste in loaded.items()}
+        vocabulary, source = _vocabulary(options, loaded[options.name])
+        truth = None if options.truth is None else _truth(options.truth, raw, encoder)
+        renderer = None
+        if options.model is not None:
+            with bad_arguments():
+                check_seed(options.image_seed, "--image-seed")
+                renderer = held.enter_context(options.drawing.renderer(options.model, options.images))
+            assert renderer.fingerprint  # the model is checked before the search
+        embed_tokens(vocabulary, encoder, progress=True)
+        bases = options.base or (None,)
+
+        def search(theta: Any, base: str | None) -> Any:
+            return best_prompts(
+                vocabulary,
+                encoder,
+                theta,
+                count=options.count,
+                base=base,
+                width=options.beam_width,
+                shortlist=options.shortlist,
+                shared=options.shared,
+            )
+
+        with counting("search") as progress:
+            rankings = rank_prompts(tastes, search, encoder, bases=bases, truth=truth, track=progress)
+        _write(options, rankings)
+        console = output()
+        bullet(console, "Vocabulary", source)
+        for ranking in rankings:
+            _print(console, ranking)
+            if line := shortage(len(ranking.prompts), options.count):
+                console.print(line, soft_wrap=True)
+        if renderer is not None:
+            try:
+                files = _draw(options, renderer, rankings)
+            except KeyboardInterrupt:
+                raise Stopped(
+                    f"stopped; the prompts are in {shown(options.out)}, and the same command resumes with the pictures"
+                ) from None
+            for file in files:
+                console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
+        console.print(f"Written: {shown(options.out)}", soft_wrap=True)
 
 
 def _check(options: Personalize) -> dict[str, Path]:
-    """Check the arguments; return the taste files by name."""
-    from edpbrl_gym._validation import check_count, check_number, check_path
+    from edpbrl_gym._validation import MOST_PROMPTS, check_count, check_number, check_path
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
-        for count in ("count", "beam_width", "shortlist", "per_base", "policy_samples", "pictures"):
-            check_count(getattr(options, count), f"--{count.replace('_', '-')}")
+        for count in ("count", "beam_width", "shortlist", "pictures"):
+            check_count(getattr(options, count), f"--{count.replace('_', '-')}", maximum=MOST_PROMPTS)
+        if check_number(options.shared, "--shared", minimum=0.0) > 1.0:
+            raise UsageError(f"Expected --shared from 0 to 1, a share of the phrases, got {options.shared:g}")
         check_count(options.seed, "--seed", minimum=0)
-        check_count(options.subset_seed, "--subset-seed", minimum=0)
         if options.tokens_per_step is not None:
             check_count(options.tokens_per_step, "--tokens-per-step")
         files = {options.name: options.theta}
@@ -151,14 +165,6 @@ def _check(options: Personalize) -> dict[str, Path]:
                 raise UsageError(f"Expected a taste file at {taste}, found none; make one with `edpbrl estimate`")
         if not all(options.base) or len(set(options.base)) < len(options.base):
             raise UsageError("Expected different base prompts with words in them; leave --base out to search bases too")
-        if options.score_guided is not None:
-            check_number(options.score_guided, "--score-guided", minimum=0.0)
-            if options.model is None or not options.base:
-                raise UsageError(
-                    "Expected --model and --base with --score-guided: it draws the base guided towards a taste"
-                )
-        if options.projection is not None and options.score_guided is None:
-            raise UsageError("Expected --score-guided with --projection, which nothing else uses")
         if options.model is not None and _sheet(options) == options.out:
             raise UsageError(f"Expected different files for the prompts and the sheet, got {options.out} for both")
         if options.sheet is not None and options.model is None:
@@ -166,25 +172,31 @@ def _check(options: Personalize) -> dict[str, Path]:
     return files
 
 
-def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any], Any]:
-    """Each theta by name, and the encoder with which all of them were estimated."""
+def _tastes(options: Personalize, files: dict[str, Path]) -> tuple[dict[str, Any], Any, Any]:
+    """The tastes, their encoder, and that of the features that they are about."""
+    from edpbrl_gym.features import load_encoder
     from edpbrl_gym.personalize.taste import load_taste
 
     loaded = {name: load_taste(file) for name, file in files.items()}
-    encoder = _encoder(options, loaded[options.name].provenance)
+    known = loaded[options.name].provenance
+    if "attributes" in known:
+        raise UsageError(
+            f"Expected a taste for texts in {options.theta}, got one for the attributes "
+            f"{', '.join(known['attributes'])}, of which no prompts are made; estimate from answers about texts"
+        )
+    encoder = load_encoder(select_encoder(options.encoder, known.get("encoder"), options.theta))
     for name, taste in loaded.items():
-        _check_taste(taste, encoder, files[name])
-    return {name: taste.theta for name, taste in loaded.items()}, encoder
+        mapped = _encoder_of(taste, encoder, files[name])
+        if mapped.fingerprint != loaded[options.name].encoder(encoder).fingerprint:
+            raise UsageError(
+                f"Expected tastes about the same features to compare, got {files[name]} with another feature map than "
+                f"{options.theta}; estimate both under the same prior"
+            )
+    return loaded, encoder, loaded[options.name].encoder(encoder)
 
 
-def _encoder(options: Personalize, provenance: dict[str, Any]) -> Any:
-    from edpbrl_gym.features import load_encoder
-
-    return load_encoder(select_encoder(options.encoder, provenance.get("encoder"), options.theta))
-
-
-def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
-    """Refuse a taste of another encoder: its scores would have no meaning."""
+def _encoder_of(taste: Any, encoder: Any, file: Path) -> Any:
+    """The encoder of a taste's features; a taste of another encoder is refused: its scores would have no meaning."""
     from edpbrl_gym._validation import check_array
 
     fingerprint = taste.provenance.get("encoder_fingerprint")
@@ -193,134 +205,80 @@ def _check_taste(taste: Any, encoder: Any, file: Path) -> None:
             f"Expected the encoder with which {file} was estimated ({taste.provenance.get('encoder')}, sha256 "
             f"{fingerprint[:16]}), got {encoder.name} (sha256 {encoder.fingerprint[:16]}); load the same weights"
         )
-    check_array(taste.theta, "theta", shape=(encoder.dimension,), hint=f"it was not estimated with {encoder.name}")
+    mapped = taste.encoder(encoder)
+    check_array(taste.theta, "theta", shape=(mapped.dimension,), hint=f"it was not estimated with {encoder.name}")
+    return mapped
 
 
-def _truth(text: str, encoder: Any) -> Any:
-    """The true theta of a sentence, or of a taste file."""
+def _truth(text: str, raw: Any, encoder: Any) -> Any:
     from edpbrl_gym.personalize.taste import load_taste
 
     path = Path(text)
     if text.endswith(".safetensors") or (len(text) < 200 and path.is_file()):
         taste = load_taste(path)
-        _check_taste(taste, encoder, path)
+        _encoder_of(taste, raw, path)
         return taste.theta
     if not text.strip():
         raise UsageError("Expected --truth as a sentence or a taste file, got an empty text")
     return encoder.encode([text])[0].astype(float)
 
 
-def _vocabulary(options: Personalize) -> Any:
+def _vocabulary(options: Personalize, taste: Any) -> tuple[Any, str]:
     from edpbrl_gym.vocabulary import load_vocabulary
 
-    vocabulary = load_vocabulary(options.vocabulary)
+    learnt, reason = None, ""
+    try:
+        learnt = taste.vocabulary()
+    except ValueError as error:
+        reason = str(error)
+    if options.vocabulary is not None:
+        vocabulary = load_vocabulary(options.vocabulary)
+        source = options.vocabulary
+        if reason:
+            source += f" ({shown(options.theta)}: {reason})"
+        elif learnt is not None and learnt != vocabulary:
+            source += f"; the taste was learnt with {_named(learnt)}"
+    elif reason:
+        raise UsageError(
+            f"Expected --vocabulary, as {options.theta} can't say which words to write with: {reason}; give the folder "
+            "of its token files, or another vocabulary"
+        )
+    elif learnt is None:
+        vocabulary = load_vocabulary()
+        source = f"images, as {shown(options.theta)} doesn't say with which one it was learnt (--vocabulary)"
+    else:
+        vocabulary, source = learnt, f"{_named(learnt)}, with which the taste was learnt"
     if options.split != "all":
         vocabulary = vocabulary.split(options.seed)[0 if options.split == "train" else 1]
     if options.tokens_per_step is not None:
-        vocabulary = vocabulary.subset(options.tokens_per_step, options.subset_seed)
-    return vocabulary
+        vocabulary = vocabulary.subset(options.tokens_per_step, 0)
+    return vocabulary, source
 
 
-def _searches(options: Personalize, names: list[str], vocabulary: Any, encoder: Any) -> list[tuple[str, str, Any]]:
-    """Searches of prompts: beam search for every taste, and the policy for the taste it was trained for."""
-    from edpbrl_gym._seeds import generator
-    from edpbrl_gym.personalize.policy import PromptPolicy, policy_prompts
-    from edpbrl_gym.personalize.search import best_prompts
+def _named(vocabulary: Any) -> str:
+    from edpbrl_gym.vocabulary import built_in_name
 
-    def beam(theta: Any, base: str | None) -> Any:
-        return best_prompts(
-            vocabulary,
-            encoder,
-            theta,
-            count=options.count,
-            base=base,
-            width=options.beam_width,
-            shortlist=options.shortlist,
-            per_base=options.per_base,
-        )
-
-    searches: list[tuple[str, str, Any]] = [(name, "beam", beam) for name in names]
-    if options.policy is not None:
-        policy = PromptPolicy(options.policy, vocabulary)
-
-        def sampled(theta: Any, base: str | None) -> Any:
-            return policy_prompts(
-                policy,
-                encoder,
-                theta,
-                generator(options.seed, "policy", base or ""),
-                count=options.count,
-                samples=options.policy_samples,
-                base=base,
-                per_base=options.per_base,
-            )
-
-        searches.insert(1, (options.name, "policy", sampled))
-    return searches
+    steps = ", ".join(f"{name} {size}" for name, size in zip(vocabulary.names, vocabulary.sizes, strict=True))
+    return built_in_name(vocabulary) or f"words of its own ({steps})"
 
 
-def _studio(options: Personalize, encoder: Any) -> tuple[Any, Any]:
-    """The renderer and, for score guidance, its guide; checks the models before the search."""
-    from edpbrl_gym.rendering.guidance import check_same_features
-    from edpbrl_gym.rendering.guided import GuidedRenderer
-    from edpbrl_gym.rendering.settings import check_seed
-
-    with bad_arguments():
-        settings = options.images.of(str(options.model))
-        check_seed(options.image_seed, "--image-seed")
-    renderer = options.drawing.renderer(settings)
-    if not renderer.fingerprint or options.score_guided is None:
-        return renderer, None
-    guided = GuidedRenderer(renderer, options.projection)
-    texts = list(options.base)
-    check_same_features(guided.guide, encoder.encode(texts), texts, encoder.name)
-    return renderer, guided
-
-
-def _draw(options: Personalize, studio: tuple[Any, Any], rankings: Any, tastes: Any, truth: Any) -> list[Path]:
-    """Render the pictures, add their paths to the CSV, and draw the sheet."""
-    from edpbrl_gym.personalize.rankings import GuidedPicture, Picture
+def _draw(options: Personalize, renderer: Any, rankings: Any) -> list[Path]:
+    from edpbrl_gym.personalize.rankings import Picture
     from edpbrl_gym.personalize.sheet import comparison_sheet
 
-    renderer, guided = studio
     best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
     prompts = list(dict.fromkeys([*options.base, *best]))
     with counting("render") as progress:
         images = renderer.render(prompts, seed=options.image_seed, progress=progress)
     pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
-    guided_pictures = []
-    if guided is not None:
-        pairs = [(base, name) for base in options.base for name in tastes]
-        with counting("guide") as progress:
-            for number, (base, name) in enumerate(pairs):
-                progress(number, len(pairs))
-                image, moved = guided.render(base, tastes[name], options.score_guided, seed=options.image_seed)
-                guided_pictures.append(
-                    GuidedPicture(
-                        taste=name,
-                        base=base,
-                        strength=moved.strength,
-                        score=moved.score,
-                        base_score=moved.base_score,
-                        true_score=None if truth is None else float(moved.features @ truth),
-                        picture=Picture(image.path, image.flagged),
-                    )
-                )
-            progress(len(pairs), len(pairs))
-    _write(options, rankings, pictures=pictures, guided=guided_pictures)
+    _write(options, rankings, pictures=pictures)
     height, width = options.images.height, options.images.width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
-    model = Path(str(options.model))
-    name = model.resolve().name if model.is_dir() else str(options.model)
-    how = f"{options.images.steps} steps, guidance {options.images.guidance:g}, seed {options.image_seed}{size}"
-    return comparison_sheet(
-        rankings,
-        pictures,
-        _sheet(options),
-        guided=guided_pictures,
-        count=options.pictures,
-        title=f"{name}, {how}",
-    )
+    described = renderer.describe()
+    model = Path(described["model"])
+    name = model.resolve().name if model.is_dir() else described["model"]
+    how = f"{sampling(described)}seed {options.image_seed}{size}"
+    return comparison_sheet(rankings, pictures, _sheet(options), count=options.pictures, title=f"{name}, {how}")
 
 
 def _sheet(options: Personalize) -> Path:
@@ -328,29 +286,23 @@ def _sheet(options: Personalize) -> Path:
 
 
 def _write(options: Personalize, rankings: Any, **pictures: Any) -> None:
-    from edpbrl_gym.comparisons.csv_files import write_csv
+    from edpbrl_gym.comparisons.delimited import write_csv
     from edpbrl_gym.personalize.rankings import rankings_table
 
     write_csv(options.out, *rankings_table(rankings, **pictures))
 
 
 def _print(console: Any, ranking: Any) -> None:
-    """Print a ranking as a headed table."""
-    from rich.table import Table
+    from edpbrl_gym.reporting.tables import TextTable
 
-    kind = "Best" if ranking.source == "beam" else f"Best {ranking.source}"
-    title = f"{kind} prompts by the estimated taste {ranking.taste}"
+    title = f"Best prompts by the estimated taste {ranking.taste}"
     if ranking.base is not None:
         title += f" for '{ranking.base}' (RankScore {ranking.base_score:.3f}"
         title += ")" if ranking.base_true_score is None else f", GTScore {ranking.base_true_score:.3f})"
     console.print(title, style="bold")
-    table = Table()
-    table.add_column("#", justify="right")
-    table.add_column("RankScore", justify="right")
+    scores = [[f"{prompt.score:.3f}"] for prompt in ranking.prompts]
     if ranking.true_scores is not None:
-        table.add_column("GTScore", justify="right")
-    table.add_column("prompt")
-    for number, prompt in enumerate(ranking.prompts):
-        true = [] if ranking.true_scores is None else [f"{ranking.true_scores[number]:.3f}"]
-        table.add_row(str(number + 1), f"{prompt.score:.3f}", *true, prompt.text)
-    console.print(table)
+        scores = [[*row, f"{true:.3f}"] for row, true in zip(scores, ranking.true_scores, strict=True)]
+    header = ("prompt", "RankScore", *(() if ranking.true_scores is None else ("GTScore",)))
+    rows = [(prompt.text, *row) for prompt, row in zip(ranking.prompts, scores, strict=True)]
+    console.print(TextTable("", header, rows, words=1).rich())

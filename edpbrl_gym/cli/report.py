@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import output, shown
-
-if TYPE_CHECKING:
-    from edpbrl_gym.reporting.report import Report as MadeReport
 
 __all__ = ["Report", "run"]
 
@@ -27,7 +23,6 @@ class Report:
     """Folder for figures and report (None: the run's own)."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
         from edpbrl_gym.experiments.registry import experiment_needs
 
         return experiment_needs("report")
@@ -36,27 +31,19 @@ class Report:
 def run(options: Report) -> None:
     """Rebuild figures and report."""
     from edpbrl_gym._files import check_links
-    from edpbrl_gym.study.exported import is_export
+    from edpbrl_gym.experiments.registry import get_experiment
+    from edpbrl_gym.experiments.runs import read_results
+    from edpbrl_gym.study.export_tables import is_export, read_tables
 
-    make = _of_study if is_export(options.run) else _of_run
-    report = make(options.run)
+    if is_export(options.run):
+        from edpbrl_gym.study.reporting.report import make_report
+
+        report = make_report(read_tables(options.run))
+    else:
+        results = read_results(options.run)
+        report = get_experiment(results.kind).report(results)
     out = options.out or (options.run if options.run.is_dir() else options.run.parent)
     check_links(out, "REPORT.md", "figures")
     console = output()
     for path in report.write(out):
         console.print(f"wrote {shown(path)}", soft_wrap=True)
-
-
-def _of_run(place: Path) -> MadeReport:
-    from edpbrl_gym.experiments.registry import get_experiment
-    from edpbrl_gym.experiments.runs import read_results
-
-    results = read_results(place)
-    return get_experiment(results.kind).report(results)
-
-
-def _of_study(place: Path) -> MadeReport:
-    from edpbrl_gym.study.exported import read_tables
-    from edpbrl_gym.study.reporting.report import make_report
-
-    return make_report(read_tables(place))

@@ -10,15 +10,35 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import Positional
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.console import bullet, command, output, quiet_libraries, shown, track
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
+from edpbrl_gym.cli.console import (
+    UsageError,
+    bad_arguments,
+    bullet,
+    command,
+    output,
+    quiet_libraries,
+    show_report,
+    shown,
+    track,
+)
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.config import StudyConfig
     from edpbrl_gym.study.records import Participant
     from edpbrl_gym.study.store import Store
 
-__all__ = ["StudyCheck", "StudyDelete", "StudyExport", "StudyInit", "find_participant", "open_study", "run"]
+__all__ = [
+    "OfParticipant",
+    "OfStudy",
+    "StudyCheck",
+    "StudyDelete",
+    "StudyExport",
+    "StudyInit",
+    "StudyReport",
+    "find_participant",
+    "open_study",
+    "run",
+]
 
 
 STORE = ("sqlalchemy", "alembic")
@@ -33,6 +53,26 @@ def study_needs(*packages: str) -> list[Need]:
 
 
 @dataclass(frozen=True)
+class OfStudy:
+    """A command on the study in a folder."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+
+    def needs(self) -> list[Need]:
+        return study_needs(*STORE)
+
+
+@dataclass(frozen=True)
+class OfParticipant(OfStudy):
+    """A command on one participant."""
+
+    participant: Positional[str]
+    """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export; after the
+    other words and -- if it begins with a hyphen."""
+
+
+@dataclass(frozen=True)
 class StudyInit:
     """Write a configuration that explains itself, and texts to start from."""
 
@@ -40,52 +80,44 @@ class StudyInit:
     """New folder of the study."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
         return []
 
 
 @dataclass(frozen=True)
-class StudyCheck:
+class StudyCheck(OfStudy):
     """Explain every mistake of a study's configuration, or say what the study will be."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-
     def needs(self) -> list[Need]:
-        """The optional packages; those of encoder and planners are asked for when the configuration is read."""
         return study_needs(*PAGES)
 
 
 @dataclass(frozen=True)
-class StudyExport:
+class StudyExport(OfStudy):
     """Write all answers as CSV, JSON lines and parquet, without what identifies people."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
     out: Path = Path("runs/study")
     """Folder for the export."""
     identified: bool = False
     """Also write external identifiers, dates and times."""
 
-    def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
-        return study_needs(*STORE)
-
 
 @dataclass(frozen=True)
-class StudyDelete:
+class StudyDelete(OfParticipant):
     """Delete everything about one participant, on their request."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    participant: str
-    """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
     yes: bool = False
     """Delete; without it, only say what would be deleted."""
 
+
+@dataclass(frozen=True)
+class StudyReport(OfStudy):
+    """Write a report: who came how far, times, care, agreement, and the arms compared."""
+
+    out: Path = Path("runs/study-report")
+    """Folder for REPORT.md and its figures."""
+
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
-        return study_needs(*STORE)
+        return [*super().needs(), Need("matplotlib", "the figures of the report")]
 
 
 def run(options: Any) -> None:
@@ -96,18 +128,14 @@ def run(options: Any) -> None:
 def _init(options: StudyInit) -> None:
     from edpbrl_gym.study.template import write_template
 
-    with bad_arguments():
-        _check_new(options.folder)
-    files = write_template(options.folder)
+    folder = options.folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"Expected a new or empty folder for the study, got {folder}; choose another one")
+    files = write_template(folder)
     console = output()
     for path in files:
         bullet(console, "Written", shown(path))
-    console.print(f"Edit them, then: {command('edpbrl', 'study', 'check', options.folder)}", soft_wrap=True)
-
-
-def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"Expected a new or empty folder for the study, got {folder}; choose another one")
+    console.print(f"Edit them, then: {command('edpbrl', 'study', 'check', folder)}", soft_wrap=True)
 
 
 def _check(options: StudyCheck) -> None:
@@ -133,9 +161,8 @@ def _check(options: StudyCheck) -> None:
 
 
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
-    """What the study will be."""
-    from edpbrl_gym.study.config import ORACLE
-    from edpbrl_gym.study.web.messages import has_messages
+    from edpbrl_gym.study.arms import kind_of
+    from edpbrl_gym.study.web.site import has_messages
 
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)
@@ -158,14 +185,9 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     bullet(console, "Pictures", "none, options are texts" if config.renderer is None else config.renderer.model)
     bullet(console, "Duration", f"about {plan.minutes:.0f} minutes for a participant")
     for arm in plan.arms:
-        if arm.arm.planner == ORACLE:
-            bullet(
-                console, "Arm", f"{arm.arm.name}: questions come from HumanOracle, {arm.share:.0%} of the participants"
-            )
-            continue
-        planner = f"{arm.arm.planner}{' with a population' if arm.arm.prior else ''}"
-        bullet(console, "Arm", f"{arm.arm.name}: {planner}, {arm.share:.0%} of the participants, first question in "
-               f"{arm.seconds:.2f} s")  # fmt: skip
+        first = "" if arm.seconds is None else f", first question in {arm.seconds:.2f} s"
+        title = kind_of(arm.arm).title(arm.arm)
+        bullet(console, "Arm", f"{arm.arm.name}: {title}, {arm.share:.0%} of the participants{first}")
     bullet(console, "Consent", f"version {config.consent_version}")
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
 
@@ -188,35 +210,50 @@ def _export(options: StudyExport) -> None:
     from edpbrl_gym.study.materials import Materials
 
     quiet_libraries()
-    lock = hold_place(options.out)
-    with closing(store):
-        written = export(
-            store,
-            Materials(config),
-            options.out,
-            identified=options.identified,
-            track=lambda records: track("People", records, len(records)),
-        )
-    console = output()
-    bullet(console, "People", f"{written.participants}, {len(written.people)} of them with answers for estimates")
-    bullet(console, "Answers", f"{written.answers} that count")
-    bullet(console, "Written", f"{shown(options.out)}; dictionary.csv explains every column")
-    if options.identified:
-        bullet(console, "Identified", "the export names people: keep it as safe as the database")
-    if written.people:
-        console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
-        console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
-    console.print(f"Report: {command('edpbrl', 'report', options.out)}", soft_wrap=True)
-    del lock
+    with hold_place(options.out):
+        with closing(store):
+            written = export(
+                store,
+                Materials(config),
+                options.out,
+                identified=options.identified,
+                track=lambda records: track("People", records, len(records)),
+            )
+        console = output()
+        bullet(console, "People", f"{written.participants}, {len(written.people)} of them with answers for estimates")
+        bullet(console, "Answers", f"{written.answers} that count")
+        bullet(console, "Written", f"{shown(options.out)}; dictionary.csv explains every column")
+        if options.identified:
+            bullet(console, "Identified", "the export names people: keep it as safe as the database")
+        if written.people:
+            console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
+            console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
+        console.print(f"Report: {command('edpbrl', 'report', options.out)}", soft_wrap=True)
+
+
+def _report(options: StudyReport) -> None:
+    import time
+
+    from edpbrl_gym._files import check_links
+    from edpbrl_gym._places import hold_place
+
+    start = time.monotonic()
+    config, store = open_study(options.folder)
+    from edpbrl_gym.study.export import gather
+    from edpbrl_gym.study.materials import Materials
+    from edpbrl_gym.study.reporting.report import make_report
+
+    quiet_libraries()
+    with hold_place(options.out):
+        check_links(options.out, "REPORT.md", "figures")
+        with closing(store):
+            tables, _ = gather(store, Materials(config), track=lambda records: track("People", records, len(records)))
+        show_report(make_report(tables), options.out, start)
 
 
 def find_participant(store: Store, identifier: str) -> Participant:
-    """The participant with an external identifier, or the pseudonym of an export.
-
-    Raises:
-        UsageError: None has it, or several have.
-    """
-    from edpbrl_gym.study.export_rows import pseudonym
+    """The participant with an external identifier, or the pseudonym of an export."""
+    from edpbrl_gym.study.export_tables import pseudonym
 
     wanted = [
         one
@@ -225,8 +262,8 @@ def find_participant(store: Store, identifier: str) -> Participant:
     ]
     if len(wanted) != 1:
         raise UsageError(
-            f"Expected the identifier of one participant, {identifier!r} is that of {len(wanted)}; give the "
-            "PROLIFIC_PID, or the pseudonym of an export"
+            f"Expected the identifier of one participant, {identifier!r} is that of {len(wanted)}; give the one of "
+            "their link (such as the PROLIFIC_PID), or the pseudonym of an export"
         )
     return wanted[0]
 
@@ -235,11 +272,17 @@ def _delete(options: StudyDelete) -> None:
     _, store = open_study(options.folder)
     with closing(store):
         wanted = find_participant(store, options.participant)
-        answered = sum(answer is not None for _, answer in store.full_history(wanted.id))
+        answered = sum(answer is not None for _, answer in store.record(wanted.id).history)
         if not options.yes:
             raise UsageError(f"Expected --yes to delete a participant with {answered} answers for good; add it")
         store.delete(wanted.id)
     bullet(output(), "Deleted", f"a participant with {answered} answers; delete them from exports and backups too")
 
 
-_RUNS: dict[type, Any] = {StudyInit: _init, StudyCheck: _check, StudyExport: _export, StudyDelete: _delete}
+_RUNS: dict[type, Any] = {
+    StudyInit: _init,
+    StudyCheck: _check,
+    StudyExport: _export,
+    StudyReport: _report,
+    StudyDelete: _delete,
+}

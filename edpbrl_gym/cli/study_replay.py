@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tyro.conf import Positional
-
-from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries
-from edpbrl_gym.cli.study import STORE, find_participant, open_study, study_needs
+from edpbrl_gym.cli.study import OfParticipant, find_participant, open_study
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.audit import Audit, AuditedEvent, AuditedQuestion
@@ -23,35 +19,25 @@ _EVENTS = {"consent": "consented", "undo": "took an answer back", "status": "sta
            "comprehension": "comprehension check", "refused": "a post was refused",
            "style_choice": "the last question"}  # fmt: skip
 _KINDS = {
-    "practice": "practice",
     "normal": "counts",
     "attention": "attention check",
-    "repeat": "repeat",
     "test": "test question",
 }
 
 
 @dataclass(frozen=True)
-class StudyReplay:
+class StudyReplay(OfParticipant):
     """Audit one participant's session: every question, and whether the study asks the same again."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    participant: Positional[str]
-    """An external identifier of the participant (such as the PROLIFIC_PID), or the pseudonym of an export."""
     json: bool = False
     """Print JSON, with all that is stored."""
-
-    def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
-        return study_needs(*STORE)
 
 
 def run(options: StudyReplay) -> None:
     """Go through the session."""
     config, store = open_study(options.folder)
     from edpbrl_gym.study.audit import audit
-    from edpbrl_gym.study.export_rows import pseudonym
+    from edpbrl_gym.study.export_tables import pseudonym
     from edpbrl_gym.study.materials import Materials
 
     quiet_libraries()
@@ -85,14 +71,11 @@ def _show(console: Any, found: Audit) -> None:
             origin = now
         _show_question(console, step)
     console.print()
-    bullet(console, "Reproduced", _verdict(found))
-
-
-def _verdict(found: Audit) -> str:
-    number = len(found.questions)
-    if not found.different:
-        return f"all {number} questions are asked again by the same arm, seed and answers"
-    return f"{number - found.different} of {number} questions; {found.different} differ, as said above"
+    number, different = len(found.questions), found.different
+    if different:
+        bullet(console, "Reproduced", f"{number - different} of {number} questions; {different} differ, as said above")
+    else:
+        bullet(console, "Reproduced", f"all {number} questions are asked again by the same arm, seed and answers")
 
 
 def _happened(step: AuditedEvent) -> str:
@@ -104,7 +87,6 @@ def _happened(step: AuditedEvent) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds from consent."""
     sign, whole = ("-" if seconds < 0 else ""), abs(int(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{sign}{hours:d}:{rest // 60:02d}:{rest % 60:02d}"
@@ -112,7 +94,7 @@ def _clock(seconds: float) -> str:
 
 def _show_question(console: Any, step: AuditedQuestion) -> None:
     row = step.row
-    parts = [_KINDS[row["kind"]]]
+    parts = [_KINDS.get(row["kind"], row["kind"])]
     if row["repeats"] is not None:
         parts[0] += f" of asked {row['repeats']}"
     parts += ["taken back"] if row["taken_back"] else []
@@ -129,23 +111,21 @@ def _show_question(console: Any, step: AuditedQuestion) -> None:
 
 
 def _mark(step: AuditedQuestion, position: int) -> str:
-    """What an option was named: * the best, its rank, or - the worst."""
-    if position not in step.answer:
+    """What the option at a position was named: * the best, its rank, - the worst, or its level."""
+    if step.row["answer"] is None:
         return ""
-    rank = step.answer.index(position) + 1
-    if step.row["answer"] == "best":
-        return "*"
-    if step.row["answer"] == "best_worst":
-        return "*" if rank == 1 else "-"
-    return f"{rank}."
+    from edpbrl_gym.likelihood import Response
+
+    response = Response.from_numbers(step.row["answer"], step.row["order"])
+    return response.signs.get(step.row["positions"][position - 1] - 1, "")
 
 
 def _answered(step: AuditedQuestion) -> str:
     row = step.row
     if row["answer"] is None:
         return "not answered"
-    words = {"tie": "can't tell", "skip": "can't tell (skipped)", "best_worst": "best and worst"}
-    parts = [words.get(row["answer"], row["answer"])]
+    words = {"tie": "can't tell", "skip": "can't tell (skipped)"}
+    parts = [words.get(row["answer"], row["answer"].replace("_", " and "))]
     if row["answer_ms"] is not None:
         first = "" if row["first_input_ms"] is None else f", first input after {row['first_input_ms'] / 1000:.1f} s"
         parts.append(f"{row['answer_ms'] / 1000:.1f} s{first}")

@@ -6,15 +6,12 @@ import os
 import socket
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
-from tyro.conf import Positional
-
+from edpbrl_gym._addresses import origin
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.console import bullet, output, quiet_libraries
-from edpbrl_gym.cli.errors import UsageError, bad_arguments
-from edpbrl_gym.cli.study import PAGES, study_needs
+from edpbrl_gym._threads import share_heaps
+from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries
+from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
 
 __all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
 
@@ -25,11 +22,9 @@ _LEAST_TOKEN = 16  # characters
 
 
 @dataclass(frozen=True)
-class StudyServe:
+class StudyServe(OfStudy):
     """Serve the pages of a study until Ctrl-C; every answer is stored before it is acknowledged."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
     host: str = "127.0.0.1"
     """Address to listen at; the default is reached from this machine only."""
     port: int = 8000
@@ -38,7 +33,6 @@ class StudyServe:
     """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
 
     def needs(self) -> list[Need]:
-        """The optional packages that these options need."""
         figures = [Need("matplotlib", f"the report on the researcher's pages ({ADMIN_TOKEN})")]
         return [*study_needs(*PAGES, "uvicorn"), *(figures if ADMIN_TOKEN in os.environ else [])]
 
@@ -48,10 +42,9 @@ def run(options: StudyServe) -> None:
     token = _admin_token()
     public = _checked_url(options.public_url)
     quiet_libraries()
-    _serve(options, token, public)
-
-
-def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
+    share_heaps()
+    from edpbrl_gym._texts import read_text
+    from edpbrl_gym.study.config import CONFIG
     from edpbrl_gym.study.config_reading import read_config
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import make_pictures
@@ -64,7 +57,7 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
         listening = _listen(options.host, options.port)
     with listening, bad_arguments():
         materials = Materials(config)
-        store = Store(config.database_url, config=config.fingerprint, document=_text(options.folder))
+        store = Store(config.database_url, config=config.fingerprint, document=read_text(options.folder / CONFIG))
         with closing(store):
             pictures = None if config.renderer is None else make_pictures(config, config.renderer)
             queue = StudyQueue(config, store, materials, pictures=pictures)
@@ -74,14 +67,8 @@ def _serve(options: StudyServe, token: str | None, public: str | None) -> None:
                 _announce(options, port, public, token)
                 with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
                     make_server(app).run(sockets=[listening])
+                store.database.check()  # otherwise the next sentence is not true
     output().print("Stopped. Everything that was acknowledged is stored; serve again to go on.")
-
-
-def _text(folder: Path) -> str:
-    """The configuration as it was written, kept in the database with its fingerprint."""
-    from edpbrl_gym.study.config import CONFIG
-
-    return (folder / CONFIG).read_text(encoding="utf-8-sig")
 
 
 def _admin_token() -> str | None:
@@ -95,12 +82,12 @@ def _admin_token() -> str | None:
 
 
 def _checked_url(url: str | None) -> str | None:
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
-        raise UsageError(f"Expected --public-url such as https://study.example.org, without a path, got {url!r}")
-    return f"{parts.scheme}://{parts.netloc}"
+    try:
+        return None if url is None else origin(url.strip())
+    except ValueError:
+        raise UsageError(
+            f"Expected --public-url such as https://study.example.org, without a path or a password, got {url!r}"
+        ) from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -120,10 +107,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _hosts(options: StudyServe, public: str | None) -> tuple[str, ...]:
-    """Names by which requests may call the server."""
     if public is not None:
-        name = str(urlsplit(public).hostname)
-        return (f"[{name}]" if ":" in name else name, *_LOOPBACK_NAMES)
+        return (public.partition("//")[2], *_LOOPBACK_NAMES)
     return _LOOPBACK_NAMES if options.host in _LOOPBACK else ("*",)
 
 

@@ -1,20 +1,36 @@
-"""Collection of answers: an agent asks, an oracle answers, many episodes at once."""
+"""Collection of answers: an agent asks, an oracle answers, many episodes at once.
+
+The K options of a question come from K lanes that act independently, so that two of them may be equal: a person would
+compare a prompt with itself. For people such an option is exchanged before the lanes step (`DistinctOptions`).
+
+A design's certificate is about its policies: the expected information of their questions. The questions that are drawn
+have less: `information_of` computes it at p = 1/K (theta = 0), with the prior of the design problem.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import base_environment
-from edpbrl_gym._feedback import Feedback, check_feedback
-from edpbrl_gym._validation import check_count
-from edpbrl_gym.collection.distinct import DistinctOptions
+from edpbrl_gym._validation import Feedback, check_count, check_feedback
+from edpbrl_gym.agents.base import Agent
+from edpbrl_gym.agents.tabular import require
 from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.design import DesignProblem
+from edpbrl_gym.design.criteria import SingularInformationError, cholesky, inverse
 from edpbrl_gym.envs.wrappers.preference_query import PreferenceQuery
+from edpbrl_gym.likelihood.choice import fisher_information
+from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.oracles import answers_of
+from edpbrl_gym.vocabulary.tokens import fold
+from edpbrl_gym.vocabulary.vocabulary import SEPARATOR, check_enough_options
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -24,27 +40,122 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENVIRONMENT",
+    "DistinctOptions",
     "DrawnQuestions",
+    "Information",
     "answer_again",
     "check_static",
     "collect",
     "draw_questions",
+    "information_of",
     "is_static",
     "make_prompt_lanes",
     "reseed",
+    "token_options",
 ]
+
+
+class DistinctOptions:
+    """Exchanges options that their question shows already.
+
+    The first of equal options stays. Each later one is replaced by an option that the question doesn't show yet, drawn
+    with the agent's weights (`Agent.option_weights`), or uniformly if it has none or they are 0 on all unused actions.
+    Options are equal if their texts are (ignoring case and runs of white space). Questions without equal options stay
+    as they are, and the agent's own generator is not used. Where complete prompts are compared, partial ones may be
+    equal as long as the steps that follow can still tell them apart.
+
+    Args:
+        base: The innermost environment, a prompt environment.
+        num_options: Number of options K of a question.
+        feedback: Options compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
+            prompts).
+        seed: Seed of the draws.
+
+    Attributes:
+        exchanged: Number of options exchanged so far.
+
+    Raises:
+        TypeError: If the environment does not build prompts.
+        ValueError: If there are fewer than K different options at a step.
+    """
+
+    def __init__(self, base: Any, *, num_options: int, feedback: Feedback, seed: int) -> None:
+        require(base, "mdp", "vocabulary", who="distinct options")
+        if not isinstance(base.mdp, PromptMDP):
+            raise TypeError(
+                f"Expected an environment with a PromptMDP for distinct options, got a {type(base.mdp).__name__}; its "
+                "options have no texts to compare."
+            )
+        check_feedback(feedback)
+        check_enough_options(base.vocabulary, num_options, feedback)
+        self.exchanged = 0
+        self._base = base
+        self._num_options = num_options
+        self._with_prefix = feedback != "state"
+        sizes = base.vocabulary.sizes
+        # lanes of each step that may be equal: the steps after it can still make them differ
+        self._equal = [math.prod(sizes[step + 1 :]) if feedback == "prompt" else 1 for step in range(len(sizes))]
+        self._tokens = [[fold(token) for token in step] for step in base.vocabulary.tokens]
+        self._rng = np.random.default_rng([seed, 0])
+
+    def __call__(self, agent: Agent, observation: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """Return the actions of n lanes, exchanged where a question would repeat an option.
+
+        Args:
+            agent: Agent that chose the actions.
+            observation: Its observations, (n, H).
+            actions: Its actions, (n,); illegal ones are left for the environment to reject.
+
+        Raises:
+            ValueError: If every unused option of a step has the text of one that is shown.
+        """
+        result, steps = np.array(actions), self._base.mdp_step(observation)
+        if result.shape != steps.shape:
+            return result
+        for start in range(0, len(result), self._num_options):
+            step, group = int(steps[start]), slice(start, start + self._num_options)
+            if step < len(self._tokens) and ((result[group] >= 0) & (result[group] < len(self._tokens[step]))).all():
+                self._exchange(agent, observation[group], step, result[group])
+        return result
+
+    def _exchange(self, agent: Agent, lanes: NDArray[Any], step: int, actions: NDArray[Any]) -> None:
+        """Exchange the repeats of one question beyond those allowed, in place."""
+        prefixes = [self._prefix(lane, step) for lane in lanes]
+        texts = [prefix + self._tokens[step][action] for prefix, action in zip(prefixes, actions, strict=True)]
+        for option, text in enumerate(texts):
+            if texts[:option].count(text) < self._equal[step]:
+                continue
+            shown = Counter(texts[:option] + texts[option + 1 :])
+            usable = np.array([shown[prefixes[option] + token] < self._equal[step] for token in self._tokens[step]])
+            if not usable.any():
+                raise ValueError(
+                    f"Expected a token at step {step} that makes another prompt than {text!r}, found none: tokens with "
+                    "commas make different choices read the same; take other tokens or fewer options."
+                )
+            actions[option] = self._draw(agent, lanes[option], step, option, usable)
+            texts[option] = prefixes[option] + self._tokens[step][actions[option]]
+            self.exchanged += 1
+
+    def _prefix(self, lane: NDArray[Any], step: int) -> str:
+        """The folded text of an option before its next token."""
+        if not self._with_prefix:
+            return ""
+        return "".join(self._tokens[earlier_step][lane[earlier_step]] + SEPARATOR for earlier_step in range(step))
+
+    def _draw(self, agent: Agent, observation: NDArray[Any], step: int, option: int, usable: NDArray[np.bool_]) -> int:
+        weights = usable.astype(np.float64)
+        for agent_weights in agent.option_weights(observation, step, option):
+            if (agent_weights[: usable.size] * usable).sum() > 0:
+                weights = agent_weights[: usable.size] * usable
+                break
+        return int(self._rng.choice(usable.size, p=weights / weights.sum()))
+
 
 ENVIRONMENT = "edpbrl/PromptConstruction-v0"
 
 
 def make_prompt_lanes(num_envs: int, *, environment: str = ENVIRONMENT, **arguments: Any) -> VectorEnv:
-    """Create a registered environment with ``num_envs`` lanes in one array.
-
-    Args:
-        num_envs: Number of lanes.
-        environment: Id of an environment that has its own vector form.
-        **arguments: Arguments of the environment.
-    """
+    """Create a registered environment that has its own vector form, with ``num_envs`` lanes in one array."""
     import gymnasium
 
     import edpbrl_gym  # noqa: F401  (registers the environments)
@@ -97,50 +208,33 @@ def collect(
     total = check_count(episodes, "episodes (T)")
     options = check_count(agent.num_options if lanes is None else lanes, "lanes (K)", minimum=2)
     if isinstance(env, str):
-        lanes_env = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
-        try:
-            return _run(lanes_env, agent, oracle, total, options, seed, feedback, observe, distinct)
-        finally:
-            lanes_env.close()
+        made = make_prompt_lanes(total * options, environment=env, **(env_arguments or {}))
+        given: dict[str, Any] = {"lanes": options, "seed": seed, "observe": observe, "distinct": distinct}
+        with closing(made):
+            return collect(made, agent, oracle, episodes=total, feedback=feedback, **given)
     if env_arguments:
         raise ValueError("Expected env_arguments with the id of an environment only, got a made environment")
-    return _run(env, agent, oracle, total, options, seed, feedback, observe, distinct)
-
-
-def _run(
-    env: VectorEnv,
-    agent: Agent,
-    oracle: Oracle,
-    episodes: int,
-    lanes: int,
-    seed: int,
-    feedback: Feedback,
-    observe: bool,
-    distinct: bool,
-) -> Comparisons:
-    venv = PreferenceQuery(env, lanes=lanes, oracle=oracle, feedback=feedback)
+    venv = PreferenceQuery(env, lanes=options, oracle=oracle, feedback=feedback)
     base = base_environment(env)
-    exchange = DistinctOptions(base, num_options=lanes, feedback=feedback, seed=seed) if distinct else None
+    exchange = DistinctOptions(base, num_options=options, feedback=feedback, seed=seed) if distinct else None
     play_on = getattr(agent, "play_on", None)
     if play_on is not None:  # an agent that must know its environment, and may reject it
         play_on(venv)
     num_finished = 0
     observation, _ = venv.reset(seed=seed)
     state = None
-    while num_finished < episodes:
+    while num_finished < total:
         actions, state = agent.predict(observation, state, venv.episode_start)
         if exchange is not None:
             actions = exchange(agent, observation, actions)
         observation, _, terminations, truncations, infos = venv.step(actions)
         done = np.logical_or(terminations, truncations)
         # an episode ends with its last question, answered or not
-        num_finished += int((done.reshape(-1, lanes).all(axis=1) & infos["_question"]).sum())
+        num_finished += int((done.reshape(-1, options).all(axis=1) & infos["_question"]).sum())
         if observe and infos["_preference"].any():
             agent.observe(venv.comparisons)
     comparisons = venv.comparisons
-    if int(comparisons.episode.max()) >= episodes:
-        comparisons = comparisons.select(comparisons.episode < episodes)
-    return comparisons
+    return comparisons.select(comparisons.episode < total) if comparisons.episode.max() >= total else comparisons
 
 
 def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
@@ -148,10 +242,6 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
 
     For agents whose questions don't depend on the answers: one set of questions then serves every user. Questions that
     the oracle does not answer (skips) are dropped; episodes and steps keep their numbers.
-
-    Args:
-        comparisons: Answered questions.
-        oracle: Oracle that answers.
     """
     responses = answers_of(oracle, comparisons.queries).responses
     describe = getattr(oracle, "describe", None)
@@ -162,6 +252,7 @@ def answer_again(comparisons: Comparisons, oracle: Oracle) -> Comparisons:
         episode=comparisons.episode,
         step=comparisons.step,
         texts=comparisons.texts,
+        sizes=comparisons.sizes,
         who=oracle.name,
         metadata={**comparisons.metadata, "oracle": described},
     ).answered
@@ -217,14 +308,7 @@ def draw_questions(
 ) -> DrawnQuestions:
     """Draw the questions of an agent as texts, without asking anyone and without encoding anything.
 
-    Args:
-        env: Id of a prompt environment.
-        agent: Agent that plays all lanes; its questions must not depend on answers.
-        episodes: Number of episodes T.
-        env_arguments: Arguments of the environment.
-        feedback: "truncated" shows partial prompts, "state" the last token, "prompt" complete prompts, once an episode.
-        distinct: Exchange options that a question would show twice (`DistinctOptions`). False keeps the agent's
-            options, as in the paper: for simulations.
+    The arguments are those of `collect`; the agent's questions must not depend on answers.
 
     Raises:
         ValueError: If T < 1, the agent's questions depend on answers, or the options can't be distinct.
@@ -257,3 +341,43 @@ def draw_questions(
         tokens=np.asarray(observation, dtype=np.int64).reshape(episodes, options, -1),
         exchanged=0 if exchange is None else exchange.exchanged,
     )
+
+
+@dataclass(frozen=True)
+class Information:
+    """Information of a set of questions."""
+
+    value: float | None  # criterion of their information plus the prior; None if that is singular (lambda = 0)
+    gain: float | None  # value minus that of the prior alone; None if either is singular
+    learned: float  # number of the d parameters that the answers determine, tr(I_data (I_data + Lambda)^-1)
+    efficiency: float | None  # of the value relative to a certified bound; None without a bound
+
+
+def information_of(problem: DesignProblem, options: ArrayLike, *, upper_bound: float | None = None) -> Information:
+    """Compute the information of questions.
+
+    Args:
+        problem: Design problem with the prior and the criterion.
+        options: Features of the options, (n, K, d).
+        upper_bound: Bound on the value of any such questions: `Design.upper_bound` if the options are feature rows.
+    """
+    data = fisher_information(options)
+    try:
+        covariance = inverse(cholesky(data + problem.prior))
+        value = problem.criterion.value(data + problem.prior)
+    except SingularInformationError:
+        return Information(None, None, float(np.linalg.matrix_rank(data, hermitian=True)), None)
+    gain = value - problem.baseline
+    return Information(
+        value=value,
+        gain=gain if np.isfinite(gain) else None,
+        learned=float(np.vdot(data, covariance)),
+        efficiency=None if upper_bound is None else problem.criterion.efficiency(value, upper_bound, problem.dimension),
+    )
+
+
+def token_options(problem: DesignProblem, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Features (T * H, K, d) of tokens (T, K, H) of a prompt MDP, ordered by episode and step."""
+    first_rows = np.array([problem.mdp.step_pairs(step).start for step in range(problem.horizon)])  # type: ignore[attr-defined]
+    rows = (tokens + first_rows).transpose(0, 2, 1)
+    return problem.rows(rows.ravel()).reshape(-1, tokens.shape[1], problem.dimension)

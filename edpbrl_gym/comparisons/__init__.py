@@ -1,7 +1,7 @@
 """Questions, answered questions, and their file formats."""
 
-from edpbrl_gym.comparisons.mapped import map_comparisons
-from edpbrl_gym.comparisons.queries import Queries
+from edpbrl_gym.comparisons.answer_files import load_comparisons, load_people
+from edpbrl_gym.comparisons.queries import Queries, QuestionRow
 from edpbrl_gym.comparisons.records import Comparisons
 
-__all__ = ["Comparisons", "Queries", "map_comparisons"]
+__all__ = ["Comparisons", "Queries", "QuestionRow", "load_comparisons", "load_people"]

@@ -2,50 +2,59 @@
 
 ``choice`` holds the number 1..K of the best option, or several numbers in order, best first, for a partial ranking
 ("4 1 7" or "4 > 1 > 7"). A column ``worst``, which a study may add, holds the number of the worst option beside the
-best.
+best; a column ``rating`` in the place of ``choice`` the level of each option in order, from 1. A question with fewer
+options than others leaves the last cells empty.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edpbrl_gym._files import reading
 from edpbrl_gym._places import write_atomically
-from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.comparisons.csv_files import read_csv, write_csv
-from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.likelihood import Response
+from edpbrl_gym.comparisons.delimited import write_csv
+from edpbrl_gym.comparisons.records import Comparisons
+from edpbrl_gym.comparisons.refusals import is_tie, refuse_other_forms, tie_error
+from edpbrl_gym.comparisons.tables import WHOLE, Table, read_table
+from edpbrl_gym.features import TextEncoder, as_encoder
+from edpbrl_gym.features.notices import differing, equal_options, same_options
+from edpbrl_gym.likelihood import FORMATS, Response
+from edpbrl_gym.likelihood.table import format_by_columns
 from edpbrl_gym.vocabulary.tokens import normalise, unseen
 
-__all__ = ["holds_answers", "read_answers", "read_questions", "write_questions"]
+__all__ = ["ANSWER_COLUMNS", "check_same_options", "holds_answers", "read_answers", "read_questions", "write_questions"]
 
+_log = logging.getLogger(__name__)
+_WHAT = "a table of questions"
 _START = "start from the questions file of `edpbrl design`"
+ANSWER_COLUMNS = tuple(dict.fromkeys(name for one in FORMATS.values() for name in one.columns))
 
 
 def write_questions(path: str | os.PathLike[str], questions: Sequence[tuple[int, int, list[str]]]) -> Path:
     """Write questions to a .csv or .parquet file: columns episode, step, option_1 ... option_K and an empty choice.
 
     A study fills in ``choice`` with the number 1..K of the option that the person likes best, or richer answers (see
-    the module). Options that a spreadsheet would interpret as formulas are escaped in a .csv file (see ``csv_files``).
+    the module). Options that a spreadsheet would interpret as formulas are escaped in a .csv file (see ``delimited``).
 
     Args:
         path: File ending in .csv or .parquet.
-        questions: Entries (episode, step, K texts).
+        questions: Entries (episode, step, K texts), of which the last cells stay empty where K is not the largest.
     """
     target = Path(path)
     rows: list[dict[str, Any]] = [
         {"episode": episode, "step": step, **{f"option_{number + 1}": text for number, text in enumerate(texts)}}
         for episode, step, texts in questions
     ]
-    options = [name for name in (rows[0] if rows else {}) if name.startswith("option_")]
+    most = max((len(texts) for _, _, texts in questions), default=0)
+    options = [f"option_{number + 1}" for number in range(most)]
     header = ["episode", "step", *options, "choice"]
     if target.suffix == ".csv":
         write_csv(target, header, rows)
@@ -70,11 +79,8 @@ def holds_answers(path: str | os.PathLike[str]) -> bool:
     source = Path(path)
     if not source.is_file():
         return False
-    table = _read_table(source)
-    if "choice" not in table.header:
-        return False
-    column = table.header.index("choice")
-    return any(row[column] for row in table.rows)
+    table = read_table(source, _WHAT)
+    return "choice" in table and any(table.entries("choice"))
 
 
 def read_questions(path: str | os.PathLike[str]) -> list[tuple[int, int, list[str]]]:
@@ -88,16 +94,14 @@ def read_questions(path: str | os.PathLike[str]) -> list[tuple[int, int, list[st
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"Expected a file of questions at {source}, found none; check the path")
-    table = _read_table(source)
-    columns = [(name, table.header.index(name)) for name in _options(table.header, source)]
-    rows = [number for number, row in enumerate(table.rows) if any(row)]
-    if not rows:
+    table = read_table(source, _WHAT)
+    names = _options(table.header, source)
+    if not len(table):
         raise ValueError(f"Expected at least one question in {source}, got none; {_START}")
-    for number in rows:
-        for name, column in columns:
-            _check_option(table.rows[number][column], f"column {name} of {table.positions[number]}", source)
-    episodes, steps = (_whole_numbers(name, table, rows, source).tolist() for name in ("episode", "step"))
-    texts = [[normalise(table.rows[number][column]) for _, column in columns] for number in rows]
+    rows = range(len(table))
+    texts = _texts(table, names, rows)
+    episodes, steps = (_counters(table, name, rows).tolist() for name in ("episode", "step"))
+    table.name_left_out([*names, "episode", "step", *ANSWER_COLUMNS])
     return list(zip(episodes, steps, texts, strict=True))
 
 
@@ -119,81 +123,87 @@ def read_answers(
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a column is missing, the options aren't numbered 1..K without gaps, another column has "option"
-            in its name, an option is empty or has invisible characters, no question is answered, or an
-            answer isn't made of numbers 1..K (the message names row and column).
+            in its name, a question has fewer than two options or an empty one before its last, an option has control
+            characters, no question is answered, or an answer is a tie, or isn't made of numbers of its options (the
+            message names row and column); or no question has two options with different embeddings.
     """
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"Expected a file of answered questions at {source}, found none; check the path")
-    table = _read_table(source)
+    table = read_table(source, _WHAT)
     names = _options(table.header, source)
-    columns = [table.header.index(name) for name in names]
-    choice = table.header.index("choice")
-    non_empty = [number for number, row in enumerate(table.rows) if any(row)]
-    for number in non_empty:
-        for name, column in zip(names, columns, strict=True):
-            _check_option(table.rows[number][column], f"column {name} of {table.positions[number]}", source)
-    answered = [number for number in non_empty if table.rows[number][choice]]
+    entries = {name: table.entries(name) for name in ANSWER_COLUMNS if name in table}
+    cells = [{name: column[row] for name, column in entries.items() if column[row]} for row in range(len(table))]
+    texts = _texts(table, names, range(len(table)))
+    answered = [row for row, cell in enumerate(cells) if cell]
     if not answered:
         raise ValueError(
             f"Expected at least one answer in the column choice of {source}, got none; fill in 1..{len(names)}"
         )
-    worst = table.header.index("worst") if "worst" in table.header else None
-    responses = tuple(_response(table, number, choice, worst, len(names), source) for number in answered)
-    counters = {name: _whole_numbers(name, table, answered, source) for name in ("episode", "step")}
-    texts = [[normalise(table.rows[number][column]) for column in columns] for number in answered]
+    responses = tuple(_response(cells[row], _position(table, row), len(texts[row]), source) for row in answered)
+    counters = {name: _counters(table, name, answered) for name in ("episode", "step")}
+    table.name_left_out([*names, "episode", "step", *ANSWER_COLUMNS])
+    texts = [texts[row] for row in answered]
     flat = [text for question in texts for text in question]
-    features = encoder.encode(flat, progress=progress).reshape(len(texts), len(names), -1)
+    ends = np.cumsum([len(question) for question in texts])
+    encoder = as_encoder(encoder)
     comparisons = Comparisons(
-        features=features,
+        features=np.split(encoder.encode(flat, progress=progress), ends[:-1]),  # type: ignore[arg-type]
         responses=responses,
         texts=texts,
         who=source.name,
         metadata={"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "file": source.name},
         **counters,
     )
-    return comparisons, len(non_empty) - len(answered)
+    check_same_options(comparisons, source)
+    return comparisons, len(table) - len(answered)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table as trimmed texts, "" for empty cells, with each row's position for messages."""
-
-    header: list[str]
-    rows: list[list[str]]
-    positions: list[str]
+def _position(table: Table, row: int) -> str:
+    return f"question {row + 1} ({table.places[row]})"
 
 
-def _read_table(source: Path) -> _Table:
-    if source.suffix != ".parquet":
-        try:
-            csv_table = read_csv(source)
-        except (ValueError, OSError) as error:
-            raise ValueError(f"Expected a table of questions in {source}, could not read it: {error}") from None
-        positions = [f"question {number} (line {line})" for number, line in enumerate(csv_table.lines, start=1)]
-        return _Table(csv_table.header, [[cell.strip() for cell in row] for row in csv_table.rows], positions)
-    import pyarrow.parquet
+def _least(header: Sequence[str]) -> float:
+    """Least number of options that the formats of the columns of answers need; infinite without such columns."""
+    return min(
+        (one.least for one in FORMATS.values() if one.columns[:1] and one.columns[0] in header), default=math.inf
+    )
 
-    with reading("a table of questions", source):
-        table = pyarrow.parquet.read_table(source)
-        columns = [column.to_pylist() for column in table.columns]
-    cells = [["" if cell is None or cell != cell else str(cell).strip() for cell in column] for column in columns]
-    rows = [list(row) for row in zip(*cells, strict=True)]
-    return _Table(table.column_names, rows, [f"question {n}" for n in range(1, len(rows) + 1)])
+
+def _texts(table: Table, names: Sequence[str], rows: Sequence[int]) -> list[list[str]]:
+    """The texts of the options of each question; empty cells at its end are no options."""
+    least = _least(table.header)
+    columns = [table.texts(name) for name in names]
+    texts = []
+    for row in rows:
+        cells = [column[row] for column in columns]
+        while len(cells) > least and not cells[-1]:
+            cells.pop()
+        for name, cell in zip(names, cells, strict=False):
+            _check_option(cell, f"column {name} of {_position(table, row)}", table.source)
+        texts.append([normalise(cell) for cell in cells])
+    return texts
+
+
+def _counters(table: Table, name: str, rows: Sequence[int]) -> np.ndarray:
+    """The column as integers; zeros if there is no such column."""
+    return table.whole_numbers(name, rows) if name in table else np.zeros(len(rows), dtype=np.int64)
 
 
 def _options(header: list[str], source: Path) -> list[str]:
     """The names option_1 ... option_K of the header, in order."""
     option_columns = [name for name in header if "option" in name.lower()]  # a misspelt one must not vanish
     repeated = [
-        name for name, count in Counter(header).items() if count > 1 and name in (*option_columns, "choice", "worst")
+        name for name, count in Counter(header).items() if count > 1 and name in (*option_columns, *ANSWER_COLUMNS)
     ]
     if repeated:
         raise ValueError(f"Expected every column once in {source}, got {repeated[0]} more than once; remove one")
     expected = [f"option_{number}" for number in range(1, len(option_columns) + 1)]
-    if len(option_columns) < 2 or "choice" not in header:
+    if len(option_columns) < _least(header):
+        refuse_other_forms(header, source)
         raise ValueError(
-            f"Expected columns option_1, option_2, ... and choice in {source}, got {', '.join(header)}; {_START}"
+            f"Expected columns option_1, option_2, ... and choice in {source}, or those of a long table (question, "
+            f"option, chosen, attributes), got {', '.join(header)}; {_START}"
         )
     missing = [name for name in expected if name not in option_columns]
     if missing:
@@ -215,46 +225,68 @@ def _check_option(text: str, position: str, source: Path) -> None:
         raise ValueError(f"Expected readable text in {position} of {source}, got {problem}")
 
 
-def _response(table: _Table, row: int, choice: int, worst: int | None, options: int, source: Path) -> Response:
-    """The answer of a row: the best option, several in order, or the best and the worst."""
-    position, text = table.positions[row], table.rows[row][choice]
-    order = tuple(_number(part, text, position, options, source) for part in re.split(r"\s*>\s*|\s+", text))
-    last = "" if worst is None else table.rows[row][worst]
-    if last:
-        order = (*order, _number(last, last, position, options, source))
-    if len(set(order)) != len(order) or (last and len(order) != 2):
-        raise ValueError(
-            f"Expected each option once in {source}, and one best option beside a worst one, got {text!r}"
-            f"{f' and worst {last!r}' if last else ''} in {position}"
-        )
-    if last:
-        return Response.best_worst(*order)
-    return Response.best(order[0]) if len(order) == 1 else Response.partial(order)
+def _response(cells: dict[str, str], position: str, options: int, source: Path) -> Response:
+    """The answer of a row: of the format whose columns are filled in."""
+    for text in cells.values():
+        if is_tie(text):
+            raise tie_error(text, f"{position} of {source}")
+    format = format_by_columns(cells)
+    if format is None:
+        raise ValueError(f"Expected a choice beside the {next(iter(cells))} option in {position} of {source}, got none")
+    most = format.highest(options)
+    given = [
+        _number(part, text, position, most, source)
+        for text in cells.values()
+        for part in re.split(r"\s*>\s*|\s+", text)
+    ]
+    try:
+        return format.from_cells(given, options)
+    except ValueError:
+        got = " and ".join(f"{name} {text!r}" for name, text in cells.items())
+        raise ValueError(f"Expected {format.words(options).expected} in {source}, got {got} in {position}") from None
 
 
-def _number(part: str, text: str, position: str, options: int, source: Path) -> int:
-    match = re.fullmatch(r"([0-9]{1,6})(\.0+)?", part)  # spreadsheets write 2.0
+def _number(part: str, text: str, position: str, most: int, source: Path) -> int:
+    match = WHOLE.fullmatch(part)
     number = int(match[1]) if match else 0
-    if not 1 <= number <= options:
+    if not 1 <= number <= most:
         raise ValueError(
-            f"Expected choices 1..{options} in {source}, got {text!r} in {position}; write the number of the preferred "
-            "option"
+            f"Expected choices 1..{most} in {source}, got {text!r} in {position}; write the number of the preferred "
+            "option, or leave the cell empty where there is no answer"
         )
     return number - 1
 
 
-def _whole_numbers(name: str, table: _Table, answered: list[int], source: Path) -> np.ndarray:
-    """The column as integers; zeros if there is no such column."""
-    if name not in table.header:
-        return np.zeros(len(answered), dtype=np.int64)
-    column = table.header.index(name)
-    numbers = []
-    for row in answered:
-        match = re.fullmatch(r"([0-9]{1,18})(\.0+)?", table.rows[row][column])
-        if match is None:
-            raise ValueError(
-                f"Expected whole numbers in the column {name} of {source}, got {table.rows[row][column]!r} in "
-                f"{table.positions[row]}; write those of the questions file, or remove the column"
-            )
-        numbers.append(int(match[1]))
-    return np.array(numbers, dtype=np.int64)
+def check_same_options(comparisons: Comparisons, source: str | os.PathLike[str]) -> None:
+    """Warn of questions with different options that have equal features; a warning names the first two.
+
+    Args:
+        comparisons: Answers of a file.
+        source: The file, for the message.
+
+    Raises:
+        ValueError: No question has two options with different features, so nothing can be learnt.
+    """
+    if comparisons.texts is None or not len(comparisons):
+        return
+    found = same_options(comparisons.texts, comparisons.features)
+    if not found:
+        return
+    question, one, other = found[0]
+    options = comparisons.texts[question]
+    first, second = differing(options[one], options[other])
+    encoder = comparisons.metadata.get("encoder", "the encoder")
+    pair = (
+        f"in question {question + 1} option {one + 1} ({first!r}) and option {other + 1} ({second!r}) have equal "
+        f"embeddings by {encoder}"
+    )
+    there = comparisons.present
+    if not (~equal_options(comparisons.features) & there[:, :, None] & there[:, None]).any():
+        raise ValueError(
+            f"Expected options with different embeddings in {source}, got none, so nothing can be learnt from these "
+            f"answers: {pair}; shorten what they share, or take another encoder"
+        )
+    _log.warning(
+        "%d of %d questions of %s have different options with equal embeddings, about which nothing can be learnt: %s",
+        len(found), len(comparisons), source, pair,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ In short:
 
 from edpbrl_gym.design.certificate import certify
 from edpbrl_gym.design.criteria import (
+    CRITERIA,
     ACriterion,
     Criterion,
     DCriterion,
@@ -19,72 +20,51 @@ from edpbrl_gym.design.criteria import (
     make_criterion,
     token_difference_matrix,
 )
-from edpbrl_gym.design.diagnostics import (
+from edpbrl_gym.design.exact import exact_design
+from edpbrl_gym.design.gaps import GapEstimate, achieved_gap, enumerated_gap, gap_bound, optimum_bound
+from edpbrl_gym.design.information import (
+    exact_information,
+    surrogate_information,
+)
+from edpbrl_gym.design.moments import MomentProblem, PolicyMoments
+from edpbrl_gym.design.problem import DesignProblem, IterationState
+from edpbrl_gym.design.questions import InfeasibleRestrictionsError, QuerySet, Restrictions, query_set
+from edpbrl_gym.design.result import (
+    Design,
     describe_design,
     prior_balance,
     support_size,
 )
-from edpbrl_gym.design.exact import ExactDesign, exact_design
-from edpbrl_gym.design.gaps import GapEstimate, achieved_gap, enumerated_gap, gap_bound, optimum_bound
-from edpbrl_gym.design.information import (
-    exact_information,
-    realised_information,
-    surrogate_information,
-)
-from edpbrl_gym.design.moments import MomentProblem, PolicyMoments
-from edpbrl_gym.design.problem import DesignProblem
-from edpbrl_gym.design.query_sets import (
-    InfeasibleRestrictionsError,
-    QuerySet,
-    QuestionBound,
-    Restrictions,
-    given_query_set,
-    query_set,
-    question_bound,
-    truncated_query_set,
-)
-from edpbrl_gym.design.result import Design
 from edpbrl_gym.design.solvers import (
     SOLVERS,
-    BatchDesigns,
-    BatchState,
-    IterationState,
-    NewtonState,
-    batch_designs,
     frank_wolfe,
     newton,
     reference,
     solve,
 )
-from edpbrl_gym.design.solvers.newton import make_backend
 from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.design.verify import Verification, verify
 
 __all__ = [
+    "CRITERIA",
     "SOLVERS",
     "ACriterion",
-    "BatchDesigns",
-    "BatchState",
     "Criterion",
     "DCriterion",
     "Design",
     "DesignProblem",
     "EpisodeTrees",
-    "ExactDesign",
     "GapEstimate",
     "InfeasibleRestrictionsError",
     "IterationState",
     "MomentProblem",
-    "NewtonState",
     "PolicyMoments",
     "QuerySet",
-    "QuestionBound",
     "Restrictions",
     "SingularInformationError",
     "VCriterion",
     "Verification",
     "achieved_gap",
-    "batch_designs",
     "certify",
     "describe_design",
     "enumerated_gap",
@@ -92,20 +72,15 @@ __all__ = [
     "exact_information",
     "frank_wolfe",
     "gap_bound",
-    "given_query_set",
-    "make_backend",
     "make_criterion",
     "newton",
     "optimum_bound",
     "prior_balance",
     "query_set",
-    "question_bound",
-    "realised_information",
     "reference",
     "solve",
     "support_size",
     "surrogate_information",
     "token_difference_matrix",
-    "truncated_query_set",
     "verify",
 ]

@@ -5,8 +5,7 @@ iteration computes it. Without one there are three numbers, and each answers ano
 
 - `achieved_gap`: what the policy that was trained gained over the mixture on rollouts. It is too low, by as much as the
   training missed, and proves nothing.
-- `gap_bound` and `sampled_gap_bound`: more than any policy can gain, because features may lie anywhere in a ball at
-  every step, or because policies know all randomness in advance. An upper bound: certain, or up to sampling error.
+- `gap_bound`: more than any policy can gain, because features may lie anywhere in a ball at every step.
 - `enumerated_gap`: the gap itself, where nothing is random after an initial noise that the policy sees. An unbiased
   estimate with a confidence interval.
 
@@ -44,7 +43,6 @@ __all__ = [
     "enumerated_gap",
     "gap_bound",
     "optimum_bound",
-    "sampled_gap_bound",
 ]
 
 _NO_SKEWNESS = 1e-6
@@ -175,10 +173,12 @@ def enumerated_gap(
     reward: StepReward,
     played: ArrayLike,
     weights: ArrayLike | None = None,
-    *,
-    level: float = 0.95,
 ) -> GapEstimate:
     """The gap, estimated without bias from all episodes of fresh noises.
+
+    On trees in which randomness after the first observation is fixed in advance too, the best sequence knows what no
+    policy can know, and this estimates an upper bound of the gap (Brown, Smith, Sun, "Information relaxations and
+    duality in stochastic dynamic programs", 2010).
 
     For each noise the best sequence's reward minus the mixture's on the same noise, which removes what the noise gives
     to both. Where the gradient was taken at estimated moments z^, this estimates max <g(z^), z' - z> for the true z.
@@ -189,53 +189,27 @@ def enumerated_gap(
         played: R sequences of the mixture on each noise, integers (n, R, H): of each of R deterministic policies, or
             R independent draws of a mixture of random ones.
         weights: Weight of each of the R sequences, shape (R,), sum 1; None weighs draws equally.
-        level: Confidence level of the interval.
     """
-    return GapEstimate.of(_gaps(trees, reward, played, weights), level=level)
-
-
-def sampled_gap_bound(
-    trees: EpisodeTrees,
-    reward: StepReward,
-    played: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    level: float = 0.95,
-) -> GapEstimate:
-    """An upper bound of the gap by perfect information, for dynamics with randomness after the first observation.
-
-    The same computation as `enumerated_gap`, on trees in which all later randomness is fixed in advance too: the best
-    sequence then knows what no policy can know, so the estimate is of a number at least as large as the gap. (Brown,
-    Smith, Sun, "Information relaxations and duality in stochastic dynamic programs", 2010.) Arguments as there.
-    """
-    return GapEstimate.of(_gaps(trees, reward, played, weights), level=level)
-
-
-def optimum_bound(
-    trees: EpisodeTrees, problem: MomentProblem, moments: PolicyMoments, *, level: float = 0.95
-) -> MeanEstimate:
-    """An upper bound on the objective of every policy: f(z^) + V*(g) - <g, z^> with the gradient g at z^.
-
-    Args:
-        trees: Trees of n noises that played no part in the moments.
-        problem: The problem.
-        moments: z^, at which the bound is taken; the better the design, the tighter.
-        level: Confidence level of the interval around V*(g).
-
-    Returns:
-        An unbiased estimate of the bound; its ``high`` is the bound with confidence.
-    """
-    reward = problem.gradient(moments)
-    offset = problem.value(moments) - reward.expected(moments)
-    return MeanEstimate.of(offset + trees.best_values(reward), level=level)
-
-
-def _gaps(trees: EpisodeTrees, reward: StepReward, played: ArrayLike, weights: ArrayLike | None) -> Floats:
-    """Best value minus the mixture's for each noise, shape (n,)."""
     sequences = check_integers(played, "played", shape=(trees.noises, "R", trees.horizon))
     count = sequences.shape[1]
     shares = np.full(count, 1.0 / max(count, 1)) if weights is None else np.asarray(weights, dtype=np.float64)
     if not count or shares.shape != (count,) or shares.min() < 0 or abs(shares.sum() - 1.0) > 1e-9:
         raise ValueError(f"Expected weights >= 0 of shape (R,) = ({count},) with sum 1 and R >= 1, got {weights!r}.")
     values = np.stack([trees.values(reward, sequences[:, draw]) for draw in range(count)], axis=1)
-    return np.asarray(trees.best_values(reward) - values @ shares)
+    return GapEstimate.of(trees.best_values(reward) - values @ shares)
+
+
+def optimum_bound(trees: EpisodeTrees, problem: MomentProblem, moments: PolicyMoments) -> MeanEstimate:
+    """An upper bound on the objective of every policy: f(z^) + V*(g) - <g, z^> with the gradient g at z^.
+
+    Args:
+        trees: Trees of n noises that played no part in the moments.
+        problem: The problem.
+        moments: z^, at which the bound is taken; the better the design, the tighter.
+
+    Returns:
+        An unbiased estimate of the bound; its ``high`` is the bound with confidence 0.95.
+    """
+    reward = problem.gradient(moments)
+    offset = problem.value(moments) - reward.expected(moments)
+    return MeanEstimate.of(offset + trees.best_values(reward))

@@ -3,7 +3,9 @@
 Notation: Phi is the (N, d) matrix of features; d_q^h(n) is the probability that policy q shows row n at step h, an
 array `rows` of shape (K, H, N); dbar is its mean over q, an array `mean_rows` of shape (H, N); T is `episodes`.
 m_h = Phi' dbar^h is the mean feature. All functions return the information of the data only, without a prior.
-Phi is float64, or float32 and then taken a few thousand rows at a time; results are float64.
+Phi is float64, or float32 where it is large (a million tokens of 768 numbers are 3 GB, and may lie in a memory-mapped
+file). Its rows are then converted a few thousand at a time (`row_chunks`), so that no float64 copy of all is ever made;
+results are float64.
 
 | function | I / T = sum over h of | exact for |
 |---|---|---|
@@ -18,23 +20,20 @@ covariance of the tuple's mean under every coupling of the K options.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from edpbrl_gym._arrays import Floats
-from edpbrl_gym.design.chunks import Features, row_chunks
-from edpbrl_gym.likelihood.choice import fisher_information
+from edpbrl_gym._arrays import AnyFloats, Floats, row_chunks
 
 __all__ = [
     "exact_information",
     "gradient",
     "mean_features",
-    "realised_information",
+    "row_scores",
     "second_moment",
     "surrogate_information",
 ]
 
 
-def mean_features(features: Features, rows: Floats, centre: Floats | None = None) -> Floats:
+def mean_features(features: AnyFloats, rows: Floats, centre: Floats | None = None) -> Floats:
     """Mean feature m = Phi' d for occupancies of shape (..., N): an array (..., d); of the rows less a centre (d,)."""
     if features.dtype == np.float64 and centre is None:
         return np.asarray(rows @ features)
@@ -46,22 +45,13 @@ def mean_features(features: Features, rows: Floats, centre: Floats | None = None
     return total.reshape(*rows.shape[:-1], features.shape[1])
 
 
-def common_centre(features: Features, mean_rows: Floats) -> Floats:
+def common_centre(features: AnyFloats, mean_rows: Floats) -> Floats:
     """Mean feature of all steps, shape (d,): without it, a large common part of the features costs no digits."""
     return np.asarray(mean_features(features, mean_rows).mean(axis=0))
 
 
-def second_moment(features: Features, weights: Floats, centre: Floats | None = None) -> Floats:
-    """Phi' diag(weights) Phi over the rows that carry weight.
-
-    Args:
-        features: Phi, shape (N, d).
-        weights: Shape (N,), any sign.
-        centre: Subtracted from every row, shape (d,).
-
-    Returns:
-        Symmetric matrix, shape (d, d).
-    """
+def second_moment(features: AnyFloats, weights: Floats, centre: Floats | None = None) -> Floats:
+    """Phi' diag(weights) Phi, (d, d), over the rows that carry weight, (N,), of any sign; of the rows less a centre."""
     support = np.flatnonzero(weights)
     # gathering most of the rows costs more than it saves
     indices = None if 2 * support.size > weights.size else support
@@ -78,35 +68,19 @@ def second_moment(features: Features, weights: Floats, centre: Floats | None = N
 
 
 def surrogate_information(
-    features: Features, mean_rows: Floats, episodes: float, *, centre: Floats | None = None
+    features: AnyFloats, mean_rows: Floats, episodes: float, *, centre: Floats | None = None
 ) -> Floats:
     """The paper's Eq. 6: T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi; depends on the policies' mean only.
 
-    Args:
-        features: Phi, shape (N, d).
-        mean_rows: Mean occupancy of the rows over the K policies, shape (H, N).
-        episodes: T.
-        centre: Subtracted from every row, shape (d,); where the masses of every step sum to 1 this changes nothing but
-            rounding.
-
-    Returns:
-        Information of the data, shape (d, d).
+    Where the masses of every step sum to 1, a centre (d,), subtracted from every row, changes nothing but rounding.
     """
     _check(features, mean_rows, 2, "mean_rows", "(H, N)")
     means = mean_features(features, mean_rows, centre)
     return episodes * (second_moment(features, mean_rows.sum(axis=0), centre) - means.T @ means)
 
 
-def exact_information(features: Features, rows: Floats, episodes: float) -> Floats:
+def exact_information(features: AnyFloats, rows: Floats, episodes: float) -> Floats:
     """Expected information of K independent policies under p = 1/K.
-
-    Args:
-        features: Phi, shape (N, d).
-        rows: Occupancy of the rows by policy, shape (K, H, N).
-        episodes: T.
-
-    Returns:
-        Information of the data, shape (d, d).
 
     Raises:
         ValueError: If K < 2 (a question with one option says nothing) or a shape does not fit.
@@ -120,20 +94,8 @@ def exact_information(features: Features, rows: Floats, episodes: float) -> Floa
     return episodes / count**2 * ((count - 1) * moment - different)
 
 
-def realised_information(options: ArrayLike) -> Floats:
-    """Information at p = 1/K of questions that were really asked (`likelihood.choice.fisher_information`).
-
-    Args:
-        options: Features of the options, shape (n, K, d).
-
-    Returns:
-        Sum over the questions, shape (d, d).
-    """
-    return fisher_information(options)
-
-
 def gradient(
-    features: Features,
+    features: AnyFloats,
     mean_rows: Floats,
     curvature: Floats,
     episodes: float,
@@ -143,24 +105,15 @@ def gradient(
     """Gradient of tr(G I(dbar)), I the surrogate, with respect to every entry of `mean_rows`.
 
     g_h(n) = T (phi_n' G phi_n - 2 phi_n' G m_h). With G = ds/dI this is the gradient of the objective, the reward of
-    the paper's linear oracle; the first term is computed once and shared by all steps.
-
-    Args:
-        features: Phi, shape (N, d).
-        mean_rows: dbar, shape (H, N).
-        curvature: G, symmetric, shape (d, d).
-        episodes: T.
-        centre: Subtracted from every row, shape (d,): it moves all rewards of a step by the same number.
-
-    Returns:
-        Array (H, N).
+    the paper's linear oracle; the first term is computed once and shared by all steps. A centre (d,), subtracted from
+    every row, moves all rewards of a step by the same number.
     """
     _check(features, mean_rows, 2, "mean_rows", "(H, N)")
-    return _row_scores(features, mean_features(features, mean_rows, centre), curvature, episodes, centre)
+    return row_scores(features, mean_features(features, mean_rows, centre), curvature, episodes, centre)
 
 
-def _row_scores(
-    features: Features, means: Floats, curvature: Floats, scale: float, centre: Floats | None = None
+def row_scores(
+    features: AnyFloats, means: Floats, curvature: Floats, scale: float, centre: Floats | None = None
 ) -> Floats:
     """Array (H, N) of scale * (phi' G phi - 2 phi' G m_h)."""
     result = np.empty((len(means), len(features)))
@@ -171,14 +124,14 @@ def _row_scores(
     return result
 
 
-def _check(features: Features, rows: Floats, ndim: int, name: str, shape: str) -> None:
+def _check(features: AnyFloats, rows: Floats, ndim: int, name: str, shape: str) -> None:
     if rows.ndim != ndim or rows.shape[-1] != features.shape[0]:
         raise ValueError(
             f"Expected {name} of shape {shape} with N = {features.shape[0]} feature rows, got {rows.shape}."
         )
 
 
-def _check_policies(features: Features, rows: Floats) -> int:
+def _check_policies(features: AnyFloats, rows: Floats) -> int:
     """Number of policies K of an array (K, H, N), at least 2."""
     _check(features, rows, 3, "rows", "(K, H, N)")
     if rows.shape[0] < 2:

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
-from edpbrl_gym.design.criteria import Criterion
-from edpbrl_gym.design.objective import CriterionAndPrior
+from edpbrl_gym._validation import check_array, check_count, check_integers, check_tolerance
+from edpbrl_gym.design.criteria import Criterion, CriterionAndPrior
 from edpbrl_gym.design.solvers.line_search import Segment, exact_step
 
-__all__ = ["GradientReward", "MixtureWeights", "MomentProblem", "PolicyMoments", "fully_corrective", "pairwise_step"]
+__all__ = ["GradientReward", "MixtureWeights", "MomentProblem", "PolicyMoments", "fully_corrective"]
 
 _SUM_TOLERANCE = 1e-9
+_STEPS = 500  # for the weights at most; their inner gap says what is left
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +103,6 @@ class GradientReward:
         turned = rows @ self.curvature
         return np.asarray(self.episodes * np.einsum("nd,nd->n", turned, rows - 2.0 * self.means[step]))
 
-    def totals(self, features: ArrayLike) -> Floats:
-        """Sum over the steps of each episode, shape (n,), for features (n, H, d)."""
-        rows = check_array(features, "features", shape=("n", *self.means.shape))
-        count, horizon, dimension = rows.shape
-        rewards = self(rows.reshape(-1, dimension), np.tile(np.arange(horizon), count))
-        return np.asarray(rewards.reshape(count, horizon).sum(axis=1))
-
     def expected(self, moments: PolicyMoments) -> float:
         """<g, z>: the expected sum over an episode of a policy with these moments."""
         linear = float(np.vdot(self.means @ self.curvature, moments.means))
@@ -121,7 +114,7 @@ class MomentProblem(CriterionAndPrior):
     """The design problem of policies that are known by their moments.
 
     Attributes:
-        criterion: D, A or V, or any `Criterion`.
+        criterion: One by its name (`make_criterion`), or any `Criterion`.
         episodes: T >= 1.
         horizon: H >= 1.
         dimension: d >= 1.
@@ -176,56 +169,30 @@ class MixtureWeights:
     steps: int
 
 
-def pairwise_step(
-    problem: MomentProblem, policies: Sequence[PolicyMoments], weights: ArrayLike, target: int
-) -> MixtureWeights:
-    """Move weight to one policy from the worst one that has any, by exact line search.
-
-    The step of pairwise Frank-Wolfe (Lacoste-Julien and Jaggi, 2015) for a given oracle's answer.
-
-    Args:
-        problem: The problem.
-        policies: Moments of n policies.
-        weights: Current weights, shape (n,).
-        target: Index of the policy that the oracle found.
-    """
-    start = _checked_weights(weights, len(policies))
-    if not 0 <= target < len(policies):
-        raise ValueError(f"Expected target as one of {len(policies)} policies, got {target}.")
-    moved, _ = _step(problem, policies, start, target)
-    return MixtureWeights(moved, _slopes_and_gap(problem, policies, moved)[1], 1)
-
-
 def fully_corrective(
     problem: MomentProblem,
     policies: Sequence[PolicyMoments],
     weights: ArrayLike | None = None,
     *,
     tolerance: float = 1e-4,
-    max_steps: int = 500,
 ) -> MixtureWeights:
     """The best weights over given policies, by pairwise steps until their inner gap is small.
 
-    Args:
-        problem: The problem.
-        policies: Moments of n policies.
-        weights: Where to begin, shape (n,); None begins with equal weights.
-        tolerance: Stop when the inner gap is at most this share of the gain over no data (of |value| if the prior is
-            singular).
-        max_steps: Steps at most; ``inner_gap`` of the result says what is left.
+    A step moves weight to the best policy from the worst one that has any, by exact line search (Lacoste-Julien and
+    Jaggi, 2015). It begins with the given weights (n,), or equal ones, and stops when the inner gap is at most
+    ``tolerance`` times the gain over no data (of |value| if the prior is singular).
     """
     count = len(policies)
-    check_number(tolerance, "tolerance", minimum=0.0)
-    check_count(max_steps, "max_steps", minimum=0)
+    check_tolerance(tolerance)
     current = _checked_weights(np.full(count, 1.0 / max(count, 1)) if weights is None else weights, count)
     steps = 0
     while True:
         slopes, gap = _slopes_and_gap(problem, policies, current)
         value = problem.value(PolicyMoments.mixture(policies, current))
         gain = value - problem.baseline if np.isfinite(problem.baseline) else abs(value)
-        if gap <= tolerance * gain or steps >= max_steps:
+        if gap <= tolerance * gain or steps >= _STEPS:
             return MixtureWeights(current, gap, steps)
-        current, step = _step(problem, policies, current, int(np.argmax(slopes)), slopes)
+        current, step = _step(problem, policies, current, slopes)
         steps += 1
         if step <= 0.0:  # rounding allows no further progress
             return MixtureWeights(current, gap, steps)
@@ -252,12 +219,10 @@ def _step(
     problem: MomentProblem,
     policies: Sequence[PolicyMoments],
     weights: Floats,
-    target: int,
-    slopes: Floats | None = None,
+    slopes: Floats,
 ) -> tuple[Floats, float]:
-    """Weights after one exact pairwise step towards a policy, and the step."""
-    if slopes is None:
-        slopes, _ = _slopes_and_gap(problem, policies, weights)
+    """Weights after one exact pairwise step towards the policy of the largest slope, and the step."""
+    target = int(np.argmax(slopes))
     away = int(np.argmin(np.where(weights > 0, slopes, np.inf)))
     if away == target:
         return weights, 0.0

@@ -3,26 +3,33 @@
     maximise over dbar in the occupancy polytope   s( T sum_h Phi' (diag(dbar_h) - dbar_h dbar_h') Phi + Lambda )
 
 (paper, Eq. 6 with its scalarisation). The objective depends on the K policies only through their mean dbar.
+
+Beside it what all its solvers need: how long one may take, what its callback sees, and what it says of a prior that
+rounding loses.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from time import perf_counter
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._validation import check_array, check_count, check_integers
+from edpbrl_gym._arrays import AnyFloats, Floats, read_only, row_chunks
+from edpbrl_gym._validation import check_array, check_count, check_integers, check_number
 from edpbrl_gym.design import information
-from edpbrl_gym.design.chunks import Features, row_chunks
-from edpbrl_gym.design.criteria import Criterion, SingularInformationError
-from edpbrl_gym.design.objective import CriterionAndPrior
+from edpbrl_gym.design.criteria import Criterion, CriterionAndPrior, SingularInformationError
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
-__all__ = ["DesignProblem"]
+__all__ = ["NEVER", "Deadline", "DesignProblem", "IterationState", "check_time_limit", "naming_a_lost_prior"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 _EFFICIENCY_LOSS = 0.01  # of a converged design at most
@@ -41,7 +48,7 @@ class DesignProblem(CriterionAndPrior):
             type becomes a read-only float64 array.
         num_policies: K >= 2, options per question.
         episodes: T >= 1; each episode asks H questions.
-        criterion: D, A or V (`make_criterion`), or any `Criterion`.
+        criterion: One by its name (`make_criterion`), or any `Criterion`.
         regularization: lambda >= 0, prior precision lambda I; give this or `prior_precision`. lambda = 0 is accepted
             only if the features reach every direction, so that the information of the uniform policy is regular.
         prior_precision: Lambda in place of lambda I, symmetric positive semidefinite, shape (d, d).
@@ -53,7 +60,7 @@ class DesignProblem(CriterionAndPrior):
     """
 
     mdp: FiniteHorizonMDP
-    features: Features
+    features: AnyFloats
     num_policies: int
     episodes: int
     criterion: Criterion
@@ -158,40 +165,36 @@ class DesignProblem(CriterionAndPrior):
         curvature = self.criterion.gradient(self.information(rows))
         return information.gradient(self.features, rows, curvature, self.episodes)
 
-    def relative_gap(self, gap: float, value: float, *, baseline: float | None = None) -> float:
+    def relative_gap(self, gap: float, value: float) -> float:
         """Gap relative to the gain over no data; 0 where float64 can't tell the best gain, gain + gap, from 0.
 
         When the prior is singular there is no finite value without data; then it is the certified loss of efficiency
-        to first order, gap / d for D and gap / |value| for the others.
+        to first order, gap / d for a logarithmic criterion and gap / |value| for the others.
 
         Args:
             gap: Certified gap.
             value: Objective.
-            baseline: Value without data, of another prior than this problem's.
         """
-        if baseline is None:
-            baseline = self.baseline
-        gain = value - baseline
-        volume = self.criterion.name == "D"  # a logarithm: rounding is absolute
+        gain = value - self.baseline
+        logarithmic = self.criterion.logarithmic  # its rounding is absolute
         if not np.isfinite(gain):
-            return gap / (self.dimension if volume else max(abs(value), np.finfo(float).tiny))
-        rounding = float(np.finfo(np.float64).eps) * max(float(volume), abs(baseline))
+            return gap / (self.dimension if logarithmic else max(abs(value), np.finfo(float).tiny))
+        rounding = float(np.finfo(np.float64).eps) * max(float(logarithmic), abs(self.baseline))
         if self.uninformative or gain + gap <= rounding:
             return 0.0
         return gap / gain if gain > 0 else np.inf
 
-    def converged(self, gap: float, value: float, tolerance: float, *, baseline: float | None = None) -> bool:
+    def converged(self, gap: float, value: float, tolerance: float) -> bool:
         """Whether a solver may call a design converged.
 
         The gap must be at most `tolerance` of the gain, and the certified efficiency at least 0.99 (1 - tolerance for
         a tolerance above 0.01): with a weak prior the gain over no data is so large that a small share says little.
-        Where no answer can say anything every design is optimal. `baseline` as in `relative_gap`.
+        Where no answer can say anything every design is optimal.
         """
         if self.uninformative:
             return True
         loss = 1.0 - self.criterion.efficiency(value, value + gap, self.dimension)
-        share = self.relative_gap(gap, value, baseline=baseline)
-        return bool(share <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
+        return bool(self.relative_gap(gap, value) <= tolerance and loss <= max(tolerance, _EFFICIENCY_LOSS))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -223,7 +226,7 @@ class DesignProblem(CriterionAndPrior):
         return rows
 
 
-def _check_size(features: Features) -> None:
+def _check_size(features: AnyFloats) -> None:
     largest = max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
     if largest > _LARGEST:
         row, column = np.argwhere(np.abs(features) == largest)[0]
@@ -237,3 +240,81 @@ def _check_size(features: Features) -> None:
 def _update(digest: hashlib._Hash, array: NDArray) -> None:
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).tobytes())
+
+
+class Deadline:
+    """How long a solver may take: asked inside the longest loops too, each of which then ends with what it has.
+
+    Args:
+        seconds: From now on; None is never.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else perf_counter() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return self._end is not None and perf_counter() >= self._end
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, at least 0; None without a limit."""
+        return None if self._end is None else max(0.0, self._end - perf_counter())
+
+
+NEVER = Deadline(None)
+
+
+def check_time_limit(seconds: float | None) -> Deadline:
+    """The deadline of a solver that begins now; ValueError if the limit is negative or no number."""
+    return Deadline(None if seconds is None else check_number(seconds, "time_limit (seconds)", minimum=0.0))
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """State that a callback receives at the start of an iteration, of `newton` also after each step inside.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        value: Objective of the current mean occupancy.
+        gap: Its certified gap; inside an iteration of `newton` what the objective is below the upper bound.
+        relative_gap: The gap relative to the gain.
+        seconds: Time since the start.
+        occupancy: The current mean occupancy, shape (H, M), read-only.
+        step: Newton steps taken in this iteration; at its start, and of other solvers, 0.
+    """
+
+    iteration: int
+    value: float
+    gap: float
+    relative_gap: float
+    seconds: float
+    occupancy: Floats
+    step: int = 0
+
+
+def naming_a_lost_prior(solve: Callable[P, R]) -> Callable[P, R]:
+    """Make a solver report, for a problem with a proper prior, what rounding loses instead of asking for a prior.
+
+    Args:
+        solve: Its first argument is the problem.
+    """
+
+    @wraps(solve)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return solve(*args, **kwargs)
+        except SingularInformationError as error:
+            problem = args[0] if args else kwargs["problem"]
+            assert isinstance(problem, DesignProblem)
+            if error.lost is None or not np.isfinite(problem.baseline):
+                raise
+            raise SingularInformationError(
+                f"Expected an information matrix that float64 can invert, got one of dimension {problem.dimension} in "
+                f"which rounding loses a prior precision below {error.lost:.2g}, and without the prior it is singular; "
+                "raise the regularization (or the smallest eigenvalue of prior_precision) above that, or divide the "
+                "features by a constant and keep the prior."
+            ) from None
+
+    return wrapper

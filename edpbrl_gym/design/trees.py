@@ -82,14 +82,6 @@ class EpisodeTrees:
         rewards = reward(flat, np.tile(np.arange(self.horizon), self.noises))
         return np.asarray(np.asarray(rewards).reshape(self.noises, self.horizon).sum(axis=1))
 
-    def sequence_values(self, reward: StepReward) -> Floats:
-        """Sum of rewards along every sequence, in the order of ``sequences``, shape (n, A**H)."""
-        total = np.zeros((self.noises, 1))
-        for h, level in enumerate(self.features):
-            rewards = reward(level.reshape(-1, self.dimension), np.full(self.noises * level.shape[1], h))
-            total = np.repeat(total, self.num_actions, axis=1) + np.asarray(rewards).reshape(self.noises, -1)
-        return total
-
     def path_features(self, actions: ArrayLike) -> AnyFloats:
         """Features along a given sequence for each noise, shape (n, H, d); actions of shape (n, H)."""
         nodes = self._nodes(actions)

@@ -7,6 +7,9 @@ program being solved well: every dual vector y gives
 
     max <g, d>  <=  b'y + sum_h max over admissible pairs of (g - A'y)_h     because every step has mass 1.
 
+A criterion in closed form (`Criterion.form`) is computed here by its formula; of any other its own value and gradient
+are taken, once they are checked (`faults`).
+
 With more than `MAX_COLUMNS` steps x pairs the program takes long (a million tokens at six steps: half a minute and
 5 GB). If then the MDP's tables say that every step has one state, whatever the actions (as in a prompt MDP), the
 polytope is a product of simplices and the oracle is the largest reward of each step over the pairs of that state.
@@ -26,6 +29,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.design.faults import criterion_faults
 from edpbrl_gym.design.problem import DesignProblem
 from edpbrl_gym.design.result import Design
 
@@ -34,6 +38,7 @@ __all__ = ["Verification", "verify"]
 
 MAX_COLUMNS = 1_000_000  # of the linear program, where there is another way
 _CHUNK = 2048  # rows
+_FEASIBILITY_TOLERANCE = 1e-7  # largest violation of a constraint that counts as rounding
 _VALUE_TOLERANCE = 1e-8  # relative to max(1, |value|)
 _GAP_TOLERANCE = 1e-8  # relative to the largest reward of an episode
 _ROUNDING = 8.0 * float(np.finfo(np.float64).eps)  # relative, of a moment of uncentred features
@@ -66,22 +71,16 @@ class Verification:
         return self.feasible and not self.messages
 
 
-def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -> Verification:
+def verify(problem: DesignProblem, design: Design) -> Verification:
     """Check a design against its problem.
 
     Args:
         problem: The problem that the design should answer.
         design: The design of any solver.
-        tolerance: Largest violation of a constraint that counts as rounding.
 
     Returns:
         The verification.
-
-    Raises:
-        ValueError: If the criterion is not A, V or D.
     """
-    if problem.criterion.name not in ("A", "V", "D"):
-        raise ValueError(f"verify knows the criteria A, V and D, got {problem.criterion.name!r}.")
     mdp = problem.mdp
     occupancies = np.asarray(design.occupancies, dtype=np.float64)
     expected = (problem.num_policies, mdp.horizon, mdp.num_pairs)
@@ -94,14 +93,15 @@ def verify(problem: DesignProblem, design: Design, *, tolerance: float = 1e-7) -
         if number and np.array_equal(occupancy, occupancies[0]):
             continue
         worst, text = _violation(problem, occupancy)
-        if not worst <= tolerance:
+        if not worst <= _FEASIBILITY_TOLERANCE:
             messages.append(f"policy {number} is infeasible: {text}")
         violation = max(violation, worst) if np.isfinite(worst) else np.inf
     if not np.isfinite(occupancies).all():
         return Verification(False, np.nan, np.inf, np.inf, violation, tuple(messages))
-    feasible = violation <= tolerance
+    feasible = violation <= _FEASIBILITY_TOLERANCE
     mean = occupancies.mean(axis=0)
-    value, rewards, rounding = _value_and_rewards(problem, mean)
+    value, rewards, rounding, trouble = _value_and_rewards(problem, mean)
+    messages += trouble
     gap = np.inf
     if rewards is None:
         messages.append("the information matrix is singular: the design has no finite value and no gap")
@@ -161,11 +161,14 @@ def _rows(problem: DesignProblem, indices: NDArray[np.intp] | None = None) -> It
         yield part, problem.features[part if indices is None else indices[part]].astype(np.float64)
 
 
-def _value_and_rewards(problem: DesignProblem, occupancy: Floats) -> tuple[float, Floats | None, tuple[float, float]]:
+def _value_and_rewards(
+    problem: DesignProblem, occupancy: Floats
+) -> tuple[float, Floats | None, tuple[float, float], list[str]]:
     """Objective and the reward of each pair and step (its gradient up to a constant per step), by explicit sums.
 
-    The last entry is what rounding may do to value and rewards (absolute) in a computation that sums uncentred
-    features: to first order an error E of the matrix moves the value by tr(G E), G the weight of the rewards.
+    Then what rounding may do to value and rewards (absolute) in a computation that sums uncentred features: to first
+    order an error E of the matrix moves the value by tr(G E), G the weight of the rewards. And what is wrong with the
+    criterion.
     """
     dimension = problem.features.shape[1]
     matrix = _prior(problem)
@@ -178,25 +181,33 @@ def _value_and_rewards(problem: DesignProblem, occupancy: Floats) -> tuple[float
     moments = {step: _covariance(problem, occupancy[step]) for step in set(first)}
     for step in first:
         matrix = matrix + problem.episodes * moments[step][1]
-    sign, logarithm = np.linalg.slogdet(matrix)
-    if sign <= 0 or np.linalg.cond(matrix) > 1.0 / (dimension * np.finfo(float).eps):
-        return -np.inf, None, (0.0, 0.0)
+    if np.linalg.slogdet(matrix)[0] <= 0 or np.linalg.cond(matrix) > 1.0 / (dimension * np.finfo(float).eps):
+        return -np.inf, None, (0.0, 0.0), []
     inverse = np.linalg.inv(matrix)
     error *= _ROUNDING
-    of_value = 0.0
-    if problem.criterion.name == "D":
-        value, weight = float(logarithm), inverse
-    else:
-        target = _target(problem)
-        value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
-        if problem.criterion.name == "V":  # a factor of V leaves out eigenvalues that are rounding
-            of_value = dimension * float(np.finfo(float).eps * np.linalg.norm(target, 2) * np.trace(inverse))
-    of_value += error * float(np.trace(weight))
+    value, weight = _value_and_gradient(problem, matrix)
+    of_value = error * float(np.trace(weight))
+    form = problem.criterion.form
+    if form is not None and form.factor is not None:  # a factor of V leaves out eigenvalues that are rounding
+        of_value += dimension * float(np.finfo(float).eps * np.linalg.norm(_target(problem), 2) * np.trace(inverse))
     of_steps = {step: _rewards(problem, mean, np.asarray(weight)) for step, (mean, _) in moments.items()}
     rewards = np.stack([of_steps[step] for step in first])
     largest = float(np.abs(rewards).max(axis=1).sum())
     of_rewards = error * (np.linalg.norm(weight, 2) + np.linalg.norm(inverse, 2) * largest)
-    return value, rewards, (of_value, float(of_rewards))
+    faults = criterion_faults(problem.criterion, matrix, value, weight, rounding=of_value)
+    return value, rewards, (of_value, float(of_rewards)), faults
+
+
+def _value_and_gradient(problem: DesignProblem, matrix: Floats) -> tuple[float, Floats]:
+    """Value of an information matrix and gradient G, by formula where the criterion has a closed form, else its own."""
+    criterion = problem.criterion
+    if criterion.form is None:
+        return float(criterion.value(matrix)), np.asarray(criterion.gradient(matrix), dtype=np.float64)
+    inverse = np.linalg.inv(matrix)
+    if not criterion.form.trace:
+        return float(np.linalg.slogdet(matrix)[1]), np.asarray(inverse)
+    target = _target(problem)
+    return -float(np.trace(target @ inverse)), np.asarray(inverse @ target @ inverse)
 
 
 def _covariance(problem: DesignProblem, mass_of_pairs: Floats) -> tuple[Floats, Floats]:
@@ -230,9 +241,12 @@ def _prior(problem: DesignProblem) -> Floats:
 
 
 def _target(problem: DesignProblem) -> Floats:
-    """V of the trace criteria, the identity for A."""
-    matrix = getattr(problem.criterion, "matrix", None)
-    return np.eye(problem.features.shape[1]) if matrix is None else np.asarray(matrix)
+    """V of a trace as it was given, else B B' of its form."""
+    matrix, form = getattr(problem.criterion, "matrix", None), problem.criterion.form
+    if matrix is not None:
+        return np.asarray(matrix)
+    factor = None if form is None else form.factor
+    return np.eye(problem.features.shape[1]) if factor is None else factor @ factor.T
 
 
 def _largest_return(problem: DesignProblem, rewards: Floats) -> tuple[float, list[str]]:
@@ -289,12 +303,7 @@ def _without_data(problem: DesignProblem) -> tuple[float, float]:
     dimension = len(prior)
     if np.linalg.eigvalsh(prior)[0] <= 0 or np.linalg.cond(prior) > 1.0 / (dimension * np.finfo(float).eps):
         return -np.inf, 0.0
-    inverse = np.linalg.inv(prior)
-    if problem.criterion.name == "D":
-        value, weight = float(np.linalg.slogdet(prior)[1]), inverse
-    else:
-        target = _target(problem)
-        value, weight = -float(np.trace(target @ inverse)), inverse @ target @ inverse
+    value, weight = _value_and_gradient(problem, prior)
     return value, _ROUNDING * float(np.linalg.norm(prior, 2) * np.trace(weight))
 
 
@@ -324,11 +333,13 @@ def _disagreements(
         if gain > 2 * per_gain:  # else it is a quotient of rounding errors
             below = 2 * (per_gap + per_gain * gap / gain) / gain
             checks.append(("relative_gap", design.relative_gap, gap / gain, below, below + 2 * per_value / gain))
-    if problem.criterion.name == "D":
+    if problem.criterion.logarithmic:
         efficiency, above, below = np.exp(-gap / dimension), per_gap / dimension, (per_gap + per_value) / dimension
     else:
         efficiency = max(0.0, 1.0 - gap / abs(value))
         above = below = (per_gap + per_value) / abs(value)
+    if problem.criterion.form is None:  # which may have an efficiency of its own
+        efficiency = problem.criterion.efficiency(value, value + gap, dimension)
     checks.append(("efficiency", design.efficiency, float(efficiency), below + 1e-12, above + 1e-12))
     return [
         f"the design claims {name} = {claimed:.10g}, recomputed {true:.10g}"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym._files import reading
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
-from edpbrl_gym.rendering.pipelines import find_model, load_pipeline, model_fingerprint, quiet
+from edpbrl_gym.rendering.diffusers.pipelines import find_model, load_pipeline, model_fingerprint, quiet
 from edpbrl_gym.rendering.settings import RenderSettings
 
 __all__ = ["SHIPPED_FOLDER", "SHIPPED_NAME", "Condition", "Denoiser", "ModelShape", "load_denoiser", "model_shape"]
@@ -48,7 +48,7 @@ class ModelShape:
         if not path.is_file():
             raise ValueError(
                 f"Expected a diffusion model with a UNet (unet/config.json) in {folder}, found none; use Stable "
-                "Diffusion 1.x or 2.x, or a model of `edpbrl train-mini-diffusion`"
+                "Diffusion 1.x or 2.x, or a folder like the one of the package"
             )
         with reading("the configuration of a UNet", path):
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -267,13 +267,13 @@ def load_denoiser(
     if shape.classes is None:
         assert model is not None
         loaded = load_pipeline(RenderSettings(model=model), target)
-        for part in ("unet", "vae", "text_encoder"):
-            if getattr(loaded.pipeline, part, None) is None:
+        for component in ("unet", "vae", "text_encoder"):
+            if getattr(loaded.pipeline, component, None) is None:
                 raise ValueError(
-                    f"Expected a pipeline with a UNet, a VAE and a text encoder at {model}, it has no {part}; use a "
-                    "model such as Stable Diffusion 1.x or 2.x"
+                    f"Expected a pipeline with a UNet, a VAE and a text encoder at {model}, it has no {component}; use "
+                    "a model such as Stable Diffusion 1.x or 2.x"
                 )
-            getattr(loaded.pipeline, part).requires_grad_(False)
+            getattr(loaded.pipeline, component).requires_grad_(False)
         text_model = TextDenoiser(loaded.pipeline, checked, name=name, fingerprint=loaded.fingerprint, device=target)
         return text_model, dict(loaded.pipeline.scheduler.config)
     from diffusers import UNet2DModel

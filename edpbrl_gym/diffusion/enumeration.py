@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ from edpbrl_gym.design.trees import EpisodeTrees
 __all__ = [
     "MAX_SEQUENCES",
     "BranchingModel",
-    "FeaturesOf",
     "check_sequences",
     "enumerate_episodes",
     "enumerate_from",
@@ -49,14 +48,15 @@ class BranchingModel(Protocol):
     def trajectory_features(self, observations: ArrayLike) -> Floats32:
         """Features of observations, (n, d)."""
 
+    def trajectory_images(self, observations: ArrayLike) -> NDArray[np.uint8]:
+        """Images of observations, (n, height, width, 3)."""
+
+    def describe(self, actions: Sequence[int]) -> str:
+        """A sequence of actions as text."""
+
 
 def enumerate_episodes(
-    model: BranchingModel,
-    noise_seeds: ArrayLike,
-    *,
-    features: FeaturesOf | None = None,
-    batch_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    model: BranchingModel, noise_seeds: ArrayLike, *, features: FeaturesOf | None = None
 ) -> EpisodeTrees:
     """Try every sequence of actions from each noise.
 
@@ -66,8 +66,6 @@ def enumerate_episodes(
         model: ``env.unwrapped.model`` of a diffusion environment.
         noise_seeds: Numbers of the noises, (n,).
         features: Features of observations; None: the model's ``trajectory_features``.
-        batch_size: Most observations that are denoised at once; None: 2,032 of the digits', 8 of 64 x 64 latents.
-        progress: Called with (noises done, all noises) after each.
 
     Returns:
         The features of every node; noise i is ``noise_seeds[i]``.
@@ -79,43 +77,22 @@ def enumerate_episodes(
     if not len(seeds):
         raise ValueError("Expected noise_seeds with at least one, got none.")
     check_sequences(model)
-    return enumerate_from(model, model.start(seeds), features=features, batch_size=batch_size, progress=progress)
+    return enumerate_from(model, model.start(seeds), features=features)
 
 
 def enumerate_from(
-    model: BranchingModel,
-    observations: ArrayLike,
-    *,
-    features: FeaturesOf | None = None,
-    batch_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    model: BranchingModel, observations: ArrayLike, *, features: FeaturesOf | None = None
 ) -> EpisodeTrees:
-    """Try every sequence of actions from the first observations of some episodes, as ``reset()`` returns them.
-
-    Args:
-        model: See `enumerate_episodes`.
-        observations: First observations, (n, ...).
-        features: See `enumerate_episodes`.
-        batch_size: See `enumerate_episodes`.
-        progress: See `enumerate_episodes`.
-
-    Returns:
-        The features of every node; noise i is that of ``observations[i]``.
-
-    Raises:
-        ValueError: As for `enumerate_episodes`.
-    """
+    """`enumerate_episodes` from the first observations of some episodes, (n, ...), as ``reset()`` returns them."""
     check_sequences(model)
     starts = np.asarray(observations, dtype=np.float32)
     shown = model.trajectory_features if features is None else features
     levels: list[list[NDArray[np.float32]]] = [[] for _ in range(model.horizon)]
-    for number, start in enumerate(starts):
+    for start in starts:
         nodes = start[None]
         for level in levels:
-            nodes = _children(model, nodes, len(model.directions), batch_size)
+            nodes = _children(model, nodes, len(model.directions))
             level.append(np.asarray(shown(nodes), dtype=np.float32))
-        if progress is not None:
-            progress(number + 1, len(starts))
     return EpisodeTrees([np.stack(level) for level in levels])
 
 
@@ -139,11 +116,8 @@ def play_sequences(
 ) -> Floats32:
     """The last observations of given episodes.
 
-    Args:
-        model: See `enumerate_episodes`.
-        noise_seeds: Number of each episode's noise, (n,).
-        actions: Its actions, (n, B).
-        batch_size: Most observations that are denoised at once; None: 2,032 of the digits', 8 of 64 x 64 latents.
+    ``noise_seeds`` (n,) and ``actions`` (n, B) are those of each episode; ``batch_size`` is the most observations that
+    are denoised at once; None: 2,032 of the digits', 8 of 64 x 64 latents.
 
     Returns:
         Observations, (n, ...).
@@ -172,10 +146,10 @@ def _batch_size(observations: Floats32) -> int:
     return max(8, _BATCH_NUMBERS // int(np.prod(observations.shape[1:])))
 
 
-def _children(model: BranchingModel, nodes: Floats32, actions: int, batch_size: int | None) -> Floats32:
+def _children(model: BranchingModel, nodes: Floats32, actions: int) -> Floats32:
     """The nodes after every action, child a of node i at i A + a."""
     parents, chosen = np.repeat(nodes, actions, axis=0), np.tile(np.arange(actions), len(nodes))
-    size = batch_size or _batch_size(nodes)
+    size = _batch_size(nodes)
     parts = [
         model.advance(parents[start : start + size], chosen[start : start + size])
         for start in range(0, len(parents), size)

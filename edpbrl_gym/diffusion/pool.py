@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats32, Indices
 from edpbrl_gym._validation import check_array, check_integers
-from edpbrl_gym.diffusion.enumeration import BranchingModel, FeaturesOf, enumerate_episodes, play_sequences
-from edpbrl_gym.features._hashing import hash_arrays, hash_settings
-from edpbrl_gym.features.base import check_texts
+from edpbrl_gym.diffusion.enumeration import BranchingModel, enumerate_episodes, play_sequences
+from edpbrl_gym.features.base import hash_arrays, hash_settings
+from edpbrl_gym.features.notices import check_texts
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["PicturedModel", "TrajectoryPool"]
-
-
-class PicturedModel(BranchingModel, Protocol):
-    """A model whose episodes can be shown, such as that of a diffusion environment."""
-
-    def describe(self, actions: Sequence[int]) -> str:
-        """A sequence of actions as text."""
-
-    def trajectory_images(self, observations: ArrayLike) -> NDArray[np.uint8]:
-        """Images of observations, (n, height, width, 3)."""
+__all__ = ["TrajectoryPool"]
 
 
 class TrajectoryPool:
@@ -41,15 +31,9 @@ class TrajectoryPool:
         pictures = pool.images(question.tokens[:, 0])  # show them
         session.tell(2)
 
-    Args:
-        model: ``env.unwrapped.model`` of a diffusion environment.
-        noise_seeds: Noise of each item, (n,).
-        actions: Actions of each item, (n, B); no two items are equal.
-        features: Features of the items, (n, d); None: those of the images, which are made for it.
-
     Attributes:
         noise_seeds: Noise of each item, (n,).
-        actions: Actions of each item, (n, B).
+        actions: Actions of each item, (n, B); no two items are equal.
         vocabulary: One step, "image", whose tokens name the items, such as "noise 3: 0 x 2, 7 x 2".
         features: Features of the items, float32 (n, d).
         name: "trajectories".
@@ -63,7 +47,7 @@ class TrajectoryPool:
     name = "trajectories"
 
     def __init__(
-        self, model: PicturedModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: ArrayLike | None = None
+        self, model: BranchingModel, noise_seeds: ArrayLike, actions: ArrayLike, *, features: ArrayLike | None = None
     ) -> None:
         self.noise_seeds: Indices = check_integers(noise_seeds, "noise_seeds", shape=("n",), low=0)
         shape, last = (len(self.noise_seeds), model.horizon), len(model.directions) - 1
@@ -83,19 +67,14 @@ class TrajectoryPool:
         self._index = {text: row for row, text in enumerate(self.vocabulary.tokens[0])}
 
     @classmethod
-    def enumerate(cls, model: PicturedModel, noise_seeds: ArrayLike, *, features: FeaturesOf | None = None) -> Self:
+    def enumerate(cls, model: BranchingModel, noise_seeds: ArrayLike) -> Self:
         """The pool of all A^B sequences of actions from each noise, noise after noise.
-
-        Args:
-            model: See the class.
-            noise_seeds: Different noises, (n,).
-            features: Features of observations; None: the model's ``trajectory_features``.
 
         Raises:
             ValueError: If a noise has too many sequences.
         """
         seeds = check_integers(np.atleast_1d(noise_seeds), "noise_seeds", shape=("n",), low=0)
-        trees = enumerate_episodes(model, seeds, features=features)
+        trees = enumerate_episodes(model, seeds)
         sequences = trees.sequences()
         return cls(
             model,

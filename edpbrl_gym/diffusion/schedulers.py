@@ -37,12 +37,12 @@ def check_schedule(scheduler: Any, steps: Any, blocks: Any) -> tuple[str, int, i
         ValueError: An unknown scheduler, or steps that blocks don't divide.
     """
     check_choice_of(scheduler, "scheduler", tuple(SCHEDULERS))
-    count, parts = check_count(steps, "steps"), check_count(blocks, "blocks")
-    if count % parts:
+    count, number = check_count(steps, "steps"), check_count(blocks, "blocks")
+    if count % number:
         raise ValueError(
-            f"Expected steps as a multiple of blocks = {parts}, got {count}: every block has as many denoising steps"
+            f"Expected steps as a multiple of blocks = {number}, got {count}: every block has as many denoising steps"
         )
-    return scheduler, count, parts
+    return scheduler, count, number
 
 
 class BlockSchedule:

@@ -7,37 +7,42 @@ concave, so there is exactly one maximum. Without a prior (lambda = 0) it may no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from edpbrl_gym._arrays import Floats
-from edpbrl_gym._lazy import MadeWhenRead
-from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.conjugate import climb
-from edpbrl_gym.estimation.data import Data, answer_differences
-from edpbrl_gym.estimation.newton import Maximum, log_posterior, maximise
+from edpbrl_gym._arrays import Floats, MadeWhenRead
+from edpbrl_gym._validation import check_array, check_choice_of, check_count, check_number
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.comparisons.frames import answers_of_frame, options_of_frame
+from edpbrl_gym.comparisons.queries import is_frame, padded_options, present_options, rank_of
+from edpbrl_gym.estimation.newton import Maximum, conjugate_newton, log_posterior, maximise
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.separation import is_separable, smallest_singular_value
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.estimation.taste_prior import check_prior
+from edpbrl_gym.likelihood import AnswerFormat, Response, Terms
+from edpbrl_gym.likelihood.choice import check_choices, log_softmax, utilities
+from edpbrl_gym.likelihood.terms import uneven_terms
 
 if TYPE_CHECKING:
-    from edpbrl_gym.estimation.diagnosis import Diagnosis
+    import pandas
 
-__all__ = ["Estimate", "Fitted", "estimate"]
+    from edpbrl_gym.comparisons.queries import QuestionShape
 
+__all__ = ["Answers", "Data", "Estimate", "Options", "answer_differences", "answer_terms", "estimate"]
 
-class Fitted(NamedTuple):
-    """What an estimate was fitted to, by reference: the answers as differences, their offsets (or None), the prior."""
+_log = logging.getLogger(__name__)
 
-    differences: Floats
-    offsets: Floats | None
-    prior: GaussianPrior
+Options: TypeAlias = "ArrayLike | Sequence[ArrayLike] | pandas.DataFrame"
+Answers: TypeAlias = ArrayLike | Sequence[Response]
+Data: TypeAlias = "Comparisons | Terms | pandas.DataFrame | tuple[Options, Answers]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +60,10 @@ class Estimate:
         precision: Fisher information at theta plus the prior precision, (d, d): the precision of the Laplace posterior.
             It may be given as a function without arguments, which is called when the precision is first read.
         reason: Why the iteration did not converge; "" if it did.
-        fitted: The answers and the prior, for :meth:`diagnose`; None for an estimate made by other means.
+        attributes: Names of the features, where the answers had names for them; else None.
+        own: The format's own parameters (thresholds of ratings) that were estimated beside theta, (e,); else empty.
+            ``precision`` is that of theta alone, with their uncertainty in it (the Schur complement).
+        own_errors: Their posterior standard deviations, (e,).
     """
 
     theta: Floats
@@ -66,7 +74,9 @@ class Estimate:
     log_posterior: float
     precision: MadeWhenRead[Floats] = MadeWhenRead()
     reason: str = ""
-    fitted: Fitted | None = field(default=None, repr=False)
+    attributes: tuple[str, ...] | None = None
+    own: Floats = field(default_factory=lambda: np.zeros(0))
+    own_errors: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __getstate__(self) -> dict[str, Any]:
         """All fields, the precision made."""
@@ -88,48 +98,63 @@ class Estimate:
             ) from None
         return np.asarray((inverse + inverse.T) / 2)
 
-    def diagnose(
-        self,
-        *,
-        truth: ArrayLike | None = None,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        limit: float = 4.0,
-    ) -> Diagnosis:
-        """Whether the assumptions of the paper's bound on the error hold here, and what bound does hold.
+    def predict(
+        self, options: Options | QuestionShape, *, output: Literal["probabilities", "utilities"] = "probabilities"
+    ) -> Any:
+        """What a person with this taste would choose: the probability of each option, or its utility.
 
-        The formulas are in :mod:`edpbrl_gym.estimation.diagnosis`. The paper assumes a local radius r < 1. For a proper
-        maximum likelihood estimate r^2 is about chi-squared with as many degrees of freedom as parameters learnt, at
-        any number of answers: more answers do not make this true, only a prior that dominates them. The bound from
-        generalised self-concordance does get better with more answers.
+        The utility of option k of question i is v_ik = theta . x_ik; it is chosen with the probability
 
-        Without ``truth`` the numbers are quantiles of the Laplace posterior, which has to be trusted for that. For
-        rankings and best-worst answers the information is the observed one, so that the bound is conditional on it.
+            p_ik = exp(v_ik) / sum_j exp(v_ij),   j over the options of question i,
+
+        the multinomial logit of :mod:`edpbrl_gym.likelihood`. The uncertainty of theta is left out;
+        ``Posterior.from_estimate(estimate).choice_probabilities`` averages over it.
 
         Args:
-            truth: theta* of a synthetic user, (d,), in the units of theta (times the inverse temperature); None: not
-                known. A user without noise has no finite theta*.
-            level: Level of the quantiles, in (0, 1).
-            draws: Number of draws from the posterior, >= 1; without effect where the truth is known.
-            seed: Seed of the draws.
-            limit: Largest total constant that counts as useful, >= 1.
+            options: Features of one question's options, (K, d); of n questions, (n, K, d) or a list of arrays (K_i, d);
+                Comparisons or Queries; or a pandas.DataFrame with a row for each option, whose columns are the
+                features: those with the names ``attributes``, else all d but the keys. Without a column or an index
+                level of the question all its rows are one question. A column ``available`` is read as in files.
+            output: "probabilities" or "utilities".
+
+        Returns:
+            (K,) for one question; (n, K) for several, where an option that is not there has the probability 0 and the
+            utility -inf (so has one that is not available); for a DataFrame a pandas.Series with its index.
 
         Raises:
-            ValueError: An estimate that did not converge, has a singular precision or was not made by ``estimate`` or
-                ``fit_prior``, a truth of another dimension, or an argument out of its range.
+            TypeError: Options that are not numbers.
+            ValueError: K < 2, NaN, another number of features, a missing column, or an unknown output.
         """
-        from edpbrl_gym.estimation.diagnosis import diagnose
+        check_choice_of(output, "output", ("probabilities", "utilities"))
+        if is_frame(options):
+            features, rows = options_of_frame(options, len(self.theta), self.attributes)
+            there = [row for question in rows for row in question]
+            values = np.full(len(features), 0.0 if output == "probabilities" else -np.inf)
+            values[there] = utilities(features[there], self.theta)
+            if output == "probabilities":
+                for question in rows:
+                    values[question] = np.exp(log_softmax(values[question]))
+            import pandas
 
-        return diagnose(self, truth=truth, level=level, draws=draws, seed=seed, limit=limit)
+            frame: Any = options
+            return pandas.Series(values, index=frame.index, name=output)
+        one = rank_of(options) == 2
+        given = np.asarray(options)[None] if one else options
+        features, sizes = padded_options(given, name="options", dtype=np.float64)
+        dimension = len(self.theta)
+        check_array(features, "options", shape=("n", "K", dimension), hint=f"theta has {dimension} features")
+        values = np.where(present_options(sizes, features.shape[1]), utilities(features, self.theta), -np.inf)
+        result = np.exp(log_softmax(values)) if output == "probabilities" and len(values) else values
+        return result[0] if one else result
 
 
 def estimate(
-    data: Data,
+    data: Data | Options,
+    choices: Answers | None = None,
     *,
     prior: GaussianPrior | None = None,
     regularization: float | None = None,
-    model: ResponseModel | None = None,
+    model: AnswerFormat | None = None,
     tolerance: float = 1e-8,
     max_iterations: int = 100,
     start: ArrayLike | None = None,
@@ -141,7 +166,7 @@ def estimate(
     Hessian. Skips carry no information.
 
     Newton's method with the exact gradient and backtracking. With a proper prior its steps are those of conjugate
-    gradients (:mod:`~edpbrl_gym.estimation.conjugate`), and the Hessian is computed when ``precision`` is first read;
+    gradients (:mod:`~edpbrl_gym.estimation.newton`), and the Hessian is computed when ``precision`` is first read;
     without one, or where these don't converge, of a Cholesky factor. It has converged when the Newton decrement
     sqrt(g' H^-1 g), the length of the next step in posterior standard deviations, is at most ``tolerance``; this does
     not depend on the scale of the features.
@@ -151,9 +176,14 @@ def estimate(
     fails, that is an error; if the second fails (separable answers), ``converged`` is False.
 
     Args:
-        data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers;
-            or a pair (options, answers): features (n, K, d), K >= 2, and the chosen options (n,), or, with ``model``,
-            the n :class:`~edpbrl_gym.likelihood.Response`. For n = 0 the result is the prior's mode.
+        data: :class:`~edpbrl_gym.comparisons.Comparisons`; the :class:`~edpbrl_gym.likelihood.Terms` of any answers; a
+            long table of one person (pandas.DataFrame, as :func:`~edpbrl_gym.comparisons.load_comparisons` reads); or a
+            pair (options, choices). For n = 0 the result is the prior's mode.
+        choices: The choices, where ``data`` are the options alone. Options are features (n, K, d), K >= 2, or n arrays
+            (K_i, d), and choices the chosen options (n,), or, with ``model``, the n
+            :class:`~edpbrl_gym.likelihood.Response`. Options may also be a DataFrame with a row for each option, with
+            the question as a column or an index level and the features as columns; choices then are the chosen options
+            (n,), by number or by the name of the option, or a truth value for each row.
         prior: Gaussian prior; alternatively give ``regularization``.
         regularization: lambda >= 0 of the isotropic prior, 1.0 if neither is given.
         model: Response model (best-worst, a ranking, with ties); None: the answers name the best option.
@@ -170,9 +200,143 @@ def estimate(
         ValueError: NaN, K < 2, choices outside 0..K-1, dimensions that do not match, lambda < 0, both a prior and a
             regularization, both terms and a model, or no prior and options that do not span the features.
     """
-    differences, offsets = answer_differences(data, model)
-    full = _resolve_prior(prior, regularization, differences.shape[2])
-    return _solve(differences, offsets, full, tolerance=tolerance, max_iterations=max_iterations, start=start)
+    given = _with_answers(data, choices)
+    terms = _raw_terms(given, model)
+    differences, offsets = _differences(terms)
+    full = _resolve_prior(prior, regularization, differences.shape[2] - len(terms.own))
+    if len(terms.own):
+        full = _with_own(full, terms.own)
+        start = None if start is None else np.concatenate([np.asarray(start, dtype=np.float64), terms.own[:, 0]])
+    if len(differences) and not differences.any():
+        _log.warning("All options of each of the %d answers have equal features: nothing is learnt", len(differences))
+    found = _solve(differences, offsets, full, tolerance=tolerance, max_iterations=max_iterations, start=start)
+    if len(terms.own):
+        found = _marginal(found, len(terms.own))
+    if isinstance(given, Comparisons) and "attributes" in given.metadata:
+        object.__setattr__(found, "attributes", given.attributes)
+    return found
+
+
+def _with_answers(data: Data | Options, answers: Answers | None) -> Comparisons | Terms | tuple[Any, Any]:
+    """The data with answers given apart, and tables read.
+
+    Raises:
+        TypeError: Answers beside data that have some, or data without any.
+        ValueError: A table that holds no answers of one person, or answers that do not match it.
+    """
+    if is_frame(data):
+        return answers_of_frame(data, answers)
+    if answers is not None:
+        if isinstance(data, (Comparisons, Terms)):
+            raise TypeError(
+                f"Expected options beside answers, got {type(data).__name__}, which has answers; give it alone"
+            )
+        return data, answers
+    if isinstance(data, tuple) and len(data) == 2 and is_frame(data[0]):
+        return answers_of_frame(*data)
+    if not isinstance(data, (Comparisons, Terms)) and not (isinstance(data, tuple) and len(data) == 2):
+        raise TypeError(
+            "Expected answers as Comparisons, Terms, a long table (pandas.DataFrame) or a pair (options, answers), got "
+            f"{type(data).__name__}; give the options (n, K, d) and the choices (n,) as estimate(options, choices)"
+        )
+    return data
+
+
+def answer_differences(data: Data, model: AnswerFormat | None = None) -> tuple[Floats, Floats | None]:
+    """Differences to the chosen alternatives, (n, K - 1, d), and their offsets, (n, K - 1), or None if all are 0.
+
+    Arguments and errors are those of ``answer_terms``.
+    """
+    return _differences(answer_terms(data, model))
+
+
+def _differences(terms: Terms) -> tuple[Floats, Floats | None]:
+    differences, offsets = terms.differences()
+    return differences, offsets if offsets.any() else None
+
+
+def answer_terms(data: Data, model: AnswerFormat | None = None) -> Terms:
+    """Answers as multinomial logits about theta alone.
+
+    A format's own parameters are put in as estimated beside theta, under the ridge whose lambda has the largest Laplace
+    evidence among powers of ten.
+
+    Args:
+        data: As for ``estimate``, with options and choices as a pair.
+        model: Response model; None: each answer names the best of K options. Terms already contain their model.
+
+    Raises:
+        TypeError: The data has none of these forms, or there are responses without a model.
+        ValueError: A model beside Terms, a response that names no best option without a model, or options and answers
+            that do not match.
+    """
+    terms = _raw_terms(data, model)
+    return terms.at(_own_values(terms)) if len(terms.own) else terms
+
+
+def _raw_terms(data: Data, model: AnswerFormat | None) -> Terms:
+    """Answers as multinomial logits, with columns of the format's own parameters."""
+    given: Any = _with_answers(data, None)
+    if isinstance(given, Terms):
+        if model is not None:
+            raise ValueError("Expected no model beside Terms, which were made by one; got both")
+        return given
+    if isinstance(given, Comparisons):
+        given = given.features, given.choice if model is None else given.responses, given.sizes
+    options, answers, *sizes = given
+    if model is None and isinstance(answers, Sequence) and any(isinstance(answer, Response) for answer in answers):
+        raise TypeError("Expected a model of the responses, got none; give model=BestOf(), Ranking(), ...")
+    least = 2 if model is None else model.least
+    features, counts = padded_options(options, *sizes, name="options", dtype=np.float64, least=least)
+    if model is not None:
+        return uneven_terms(model, features, counts, answers)
+    chosen = check_choices(answers, features)
+    present = present_options(counts, features.shape[1])
+    absent = np.flatnonzero(chosen >= counts)
+    if len(absent):
+        index = int(absent[0])
+        raise ValueError(f"Expected choices in 0..{counts[index] - 1} in question {index}, got {chosen[index]}")
+    return Terms(features, np.where(present, 0.0, -np.inf), chosen)
+
+
+def _with_own(prior: GaussianPrior, own: Floats) -> GaussianPrior:
+    """The prior of theta and of a format's own parameters, independent of it and of each other."""
+    size = prior.dimension
+    precision = np.zeros((size + len(own),) * 2)
+    precision[:size, :size] = prior.precision
+    precision[range(size, len(precision)), range(size, len(precision))] = own[:, 1] ** -2.0
+    return GaussianPrior.from_precision(precision, np.concatenate([prior.mean, own[:, 0]]))
+
+
+def _marginal(found: Estimate, count: int) -> Estimate:
+    """The estimate of theta, from one of theta and ``count`` own parameters of the format."""
+    size = len(found.theta) - count
+    inner, cross = found.precision[size:, size:], found.precision[:size, size:]
+    precision = found.precision[:size, :size] - cross @ np.linalg.solve(inner, cross.T)
+    errors = np.sqrt(np.diagonal(np.linalg.pinv(found.precision, hermitian=True))[size:])
+    precision = (precision + precision.T) / 2
+    return replace(
+        found, theta=found.theta[:size], precision=precision, own=found.theta[size:], own_errors=np.array(errors)
+    )
+
+
+_RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
+
+
+def _own_values(terms: Terms) -> Floats:
+    """The own parameters, (e,), estimated beside theta under the likeliest ridge; without answers their prior means."""
+    if not len(terms):
+        return terms.own[:, 0]
+    best, values, size = -np.inf, terms.own[:, 0], terms.dimension - len(terms.own)
+    for ridge in _RIDGES:
+        found = _solve(
+            *_differences(terms), _with_own(GaussianPrior.isotropic(size, ridge), terms.own),
+            tolerance=1e-8, max_iterations=100, start=None,
+        )  # fmt: skip
+        evidence = found.log_posterior + 0.5 * (size * np.log(ridge) - np.linalg.slogdet(found.precision)[1])
+        if found.converged and evidence > best:
+            best, values = evidence, found.theta[size:]
+    return values
 
 
 def _resolve_prior(prior: GaussianPrior | None, regularization: float | None, dimension: int) -> GaussianPrior:
@@ -184,11 +348,7 @@ def _resolve_prior(prior: GaussianPrior | None, regularization: float | None, di
     """
     if prior is None:
         return GaussianPrior.isotropic(dimension, 1.0 if regularization is None else regularization)
-    if not isinstance(prior, GaussianPrior):
-        raise TypeError(
-            f"Expected prior as a GaussianPrior, got {type(prior).__name__}; make one with "
-            f"GaussianPrior.from_precision(matrix)"
-        )
+    check_prior(prior, "prior", GaussianPrior, hint="; make one with GaussianPrior.from_precision(matrix)")
     if regularization is not None:
         raise ValueError("Expected either prior or regularization, got both; the prior already holds the precision")
     if prior.dimension != dimension:
@@ -205,7 +365,7 @@ def _solve(
     max_iterations: int,
     start: ArrayLike | None,
 ) -> Estimate:
-    """Estimate from the result of :func:`~edpbrl_gym.estimation.data.answer_differences`."""
+    """Estimate from the result of ``answer_differences``."""
     dimension = prior.dimension
     tolerance = check_number(tolerance, "tolerance", minimum=0.0, exclusive=True)
     max_iterations = check_count(max_iterations, "max_iterations")
@@ -222,7 +382,7 @@ def _solve(
     maximum: Maximum | None = None
     if prior.proper:
         most = max_iterations // 2  # should products be too inaccurate to converge, dense steps still can
-        maximum = climb(differences, prior, theta, tolerance=tolerance, max_iterations=most, offsets=offsets)
+        maximum = conjugate_newton(differences, prior, theta, tolerance=tolerance, max_iterations=most, offsets=offsets)
         theta = maximum.theta
     if maximum is None or maximum.reason:
         maximum = maximise(
@@ -252,7 +412,6 @@ def _solve(
         log_posterior=maximum.log_posterior,
         precision=partial(attrgetter("precision"), maximum),
         reason=reason,
-        fitted=Fitted(differences, offsets, prior),
     )
 
 

@@ -124,7 +124,7 @@ def choice_accuracy(comparisons: Comparisons, estimate: ArrayLike) -> float:
     If the estimate ties several best options and the answer is among them, it counts 1 / (their number).
 
     Args:
-        comparisons: Answered questions that were not used for the estimate.
+        comparisons: Answered questions that were not used for the estimate; they may differ in their number of options.
         estimate: theta_hat, shape (d,).
 
     Raises:
@@ -134,6 +134,7 @@ def choice_accuracy(comparisons: Comparisons, estimate: ArrayLike) -> float:
     if not len(options):
         raise ValueError("Expected at least one held-out question, got none")
     utilities = options @ check_array(estimate, "estimate", shape=(options.shape[2],))
+    utilities[~comparisons.present] = -np.inf
     best = utilities == utilities.max(axis=1, keepdims=True)
     chosen_is_best = best[np.arange(len(best)), comparisons.choice]
     return float((chosen_is_best / best.sum(axis=1)).mean())

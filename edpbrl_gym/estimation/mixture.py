@@ -11,7 +11,8 @@ from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.estimation.data import answer_differences
+from edpbrl_gym.comparisons.queries import QuestionShape
+from edpbrl_gym.estimation.map_estimate import answer_differences
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood import Terms
@@ -57,7 +58,12 @@ class MixturePosterior(Posterior):
             whole = Posterior.of_mixture(found, shares)
         return cls(whole.mean, whole.precision, parts=found, weights=shares)
 
-    def choice_probabilities(self, options: ArrayLike) -> Floats:
+    @property
+    def weighted(self) -> tuple[tuple[float, Posterior], ...]:
+        """Its parts with their weights."""
+        return tuple(zip(self.weights.tolist(), self.parts, strict=True))
+
+    def choice_probabilities(self, options: ArrayLike | Sequence[ArrayLike] | QuestionShape) -> Floats:
         """E[softmax(X theta)] under the mixture itself, (n, K); see `Posterior.choice_probabilities`."""
         found = [part.choice_probabilities(options) for part in self.parts]
         return np.asarray(np.tensordot(self.weights, found, axes=1))
@@ -94,8 +100,8 @@ def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
         mean, rows, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).laplace(1.0)
         return part.with_rows(mean, rows), log_evidence
 
-    if not isinstance(posterior, MixturePosterior):
-        return updated(posterior)[0]
-    found = [updated(part) for part in posterior.parts]
-    logs = np.log(posterior.weights) + [log_evidence for _, log_evidence in found]
+    found = [updated(part) for _, part in posterior.weighted]
+    if len(found) == 1:
+        return found[0][0]
+    logs = np.log([weight for weight, _ in posterior.weighted]) + [log_evidence for _, log_evidence in found]
     return MixturePosterior.of([part for part, _ in found], softmax(logs))

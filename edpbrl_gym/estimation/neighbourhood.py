@@ -33,18 +33,17 @@ from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.calibrated import fit_posterior
-from edpbrl_gym.estimation.data import Data, answer_terms
-from edpbrl_gym.estimation.evidence import PriorFit, fit_prior
-from edpbrl_gym.estimation.map_estimate import Estimate
+from edpbrl_gym._validation import check_array, check_number
+from edpbrl_gym.estimation.covariance import ledoit_wolf_intensity
+from edpbrl_gym.estimation.evidence import PriorFit, mixture_posterior, search_prior
+from edpbrl_gym.estimation.map_estimate import Data, Estimate, answer_terms
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prequential import Prequential
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity
+from edpbrl_gym.estimation.taste_prior import Described, TastePrior
 
 if TYPE_CHECKING:
-    from edpbrl_gym.likelihood import ResponseModel, Terms
+    from edpbrl_gym.likelihood import AnswerFormat, Terms
 
 __all__ = ["TasteFit", "VocabularyPrior"]
 
@@ -53,8 +52,7 @@ _Groups = tuple[NDArray[np.intp], ...]
 
 _NEIGHBOURS = (20, 50, 150)
 _DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near
-_NEGLIGIBLE = 0.02  # weight of a part below which the posterior is made without it
-_EVIDENCE_DRAWS = 256
+_NEAR = 0.3  # prior probability of the neighbourhoods beside the prior from all embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +76,7 @@ class TasteFit:
     neighbourhoods: tuple[NDArray[np.intp], ...]
     terms: Terms = field(repr=False)
     log_gain: float
+    hedged = 0  # the neighbourhoods were selected with the same answers
 
     @property
     def parts(self) -> tuple[PriorFit, ...]:
@@ -109,37 +108,23 @@ class TasteFit:
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The Gaussian with the mean and the covariance of the mixture of all parts' variational posteriors.
-
-        It also covers the uncertainty of the scales (`fit_posterior`), which Laplace's does not: after 6 to 24 answers
-        that makes the difference between intervals that hold the truth and intervals that miss it. Computed on first
-        use, in some tenths of a second; its mean is further from 0 than ``theta``. Parts of little weight are left out.
-        """
-        kept = np.flatnonzero(self.weights > _NEGLIGIBLE)
-        found = [
-            fit_posterior(
-                self.terms, base=fit.prior.scaled(1.0 / fit.scale), start=fit, draws=_EVIDENCE_DRAWS
-            ).posterior
-            for fit in (self.parts[number] for number in kept)
-        ]
-        return Posterior.of_mixture(found, self.weights[kept] / self.weights[kept].sum())
+        """`mixture_posterior` of all parts, computed on first use, in some tenths of a second."""
+        return mixture_posterior(self.parts, self.weights, self.terms)
 
 
-class VocabularyPrior:
+class VocabularyPrior(TastePrior):
     """Priors over the taste from the embeddings of a vocabulary.
 
     Args:
         features: Embeddings of the tokens, (N, d), N >= 2.
         power: Exponent of the eigenvalues of their second moment, >= 0.
-        neighbours: Numbers of tokens that count as near; None: 20, 50 and 150, but at most N / 40, N / 16 and N / 6.
         share: Share of the near tokens in a local prior covariance, in [0, 1), before its multiplication by 1 - a; 0
             skips the second step.
         isotropic: Prior probability of the isotropic prior, in [0, 1); 0 skips the third step.
-        near: Prior probability of the neighbourhoods among the rest, in (0, 1).
 
     Attributes:
         base: The prior from all embeddings, shrunk, mean variance 1.
-        neighbours: Numbers of near tokens, ascending.
+        neighbours: Numbers of tokens that count as near, ascending: 20, 50, 150, at most N / 40, N / 16 and N / 6.
         intensity: A, in [0, 1]: the part of the spread of the embeddings' second moment that is due to chance.
         share: The argument times 1 - a.
 
@@ -147,15 +132,15 @@ class VocabularyPrior:
         ValueError: Fewer than two tokens, all equal, NaN, or an argument out of its range.
     """
 
+    fallback_weight = 0.3  # docs/priors.md
+
     def __init__(
         self,
         features: ArrayLike,
         *,
         power: float = 0.75,
-        neighbours: Sequence[int] | None = None,
         share: float = 0.5,
         isotropic: float = 0.2,
-        near: float = 0.3,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
         gram = self.features.T @ self.features
@@ -164,29 +149,40 @@ class VocabularyPrior:
             self.features, power=power, centred=False, shrunk=self.intensity, gram=gram
         )
         size = len(self.features)
-        if neighbours is None:
-            counts = [min(count, -(-size // divisor)) for count, divisor in zip(_NEIGHBOURS, _DIVISORS, strict=True)]
-        else:
-            if not isinstance(neighbours, Sequence) or not neighbours:
-                raise ValueError(f"Expected neighbours as a sequence of at least one number, got {neighbours!r}")
-            counts = [min(check_count(count, "neighbours"), size) for count in neighbours]
-        self.neighbours = tuple(sorted(set(counts)))
+        counts = {min(count, -(-size // divisor)) for count, divisor in zip(_NEIGHBOURS, _DIVISORS, strict=True)}
+        self.neighbours = tuple(sorted(counts))
         largest_share = check_number(share, "share", minimum=0.0)
         if largest_share >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
         self.isotropic = check_number(isotropic, "isotropic", minimum=0.0)
-        self.near_weight = check_number(near, "near", minimum=0.0, exclusive=True)
-        if self.isotropic >= 1.0 or self.near_weight >= 1.0:
-            raise ValueError(f"Expected isotropic and near below 1, got {isotropic} and {near}")
+        if self.isotropic >= 1.0:
+            raise ValueError(f"Expected isotropic in [0, 1), got {isotropic}")
         self.share = largest_share * (1.0 - self.intensity)
-        norms = np.sqrt(np.einsum("nd,nd->n", self.features, self.features))
-        self._norms: Floats = np.where(norms > 0, norms, 1.0)
+        squares = np.einsum("nd,nd->n", self.features, self.features)
+        self._norms: Floats = np.where(squares > 0, np.sqrt(squares), 1.0)
+        self._typical_scale = 1.0 / float(squares.mean())  # 1 for embeddings of norm 1, whatever was compared
         self._isotropic = GaussianPrior.isotropic(self.base.dimension, 1.0)
         self._prequential = Prequential(self._compared)
 
     @functools.cached_property
     def _covariance(self) -> Floats:
         return self.base.covariance
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return self.base.dimension
+
+    def start(self) -> Posterior:
+        """The prior from all embeddings."""
+        return self.base.start()
+
+    def described(self, fit: TasteFit) -> Described:
+        """By the weight of all parts but the base."""
+        near = 1.0 - float(fit.weights[0])
+        facts = {"prior": "words", "scale": fit.base.scale, "scale_from": "answers"}
+        facts |= {"log_evidence": fit.base.log_evidence, "weight_of_neighbourhoods": near}
+        return Described(f"words of the vocabulary (weight of the nearest {near:.0%})", facts)
 
     def near(self, theta: ArrayLike, count: int) -> NDArray[np.intp]:
         """Rows of the ``count`` tokens with the largest cosine to theta, nearest first.
@@ -208,7 +204,7 @@ class VocabularyPrior:
         return GaussianPrior.from_covariance((1.0 - self.share) * self._covariance + self.share * moment)
 
     @one_blas_thread()  # many small products, which take several times as long with two threads
-    def fit(self, data: Data, *, model: ResponseModel | None = None) -> TasteFit:
+    def fit(self, data: Data, *, model: AnswerFormat | None = None) -> TasteFit:
         """Estimate the taste from answers.
 
         Args:
@@ -220,16 +216,15 @@ class VocabularyPrior:
             ValueError: As for ``fit_prior``.
         """
         terms = answer_terms(data, model)
-        base = fit_prior(terms, base=self.base)
-        isotropic = fit_prior(terms, base=self._isotropic) if self.isotropic else None
+        base = self._scaled(terms, self.base)
+        isotropic = self._scaled(terms, self._isotropic) if self.isotropic else None
         groups, local = self._neighbours_of(terms, base)
         logs = [np.log1p(-self.isotropic) + base.log_evidence]
         if local:
-            near = self.near_weight
             ratio = self._prequential.log_ratio(terms)
             logs = [
-                logs[0] + np.log1p(-near),
-                *(logs[0] + np.log(near) + ratio + np.log(_local_weights(local, groups))),
+                logs[0] + np.log1p(-_NEAR),
+                *(logs[0] + np.log(_NEAR) + ratio + np.log(_local_weights(local, groups))),
             ]
         if isotropic is not None:
             logs.append(np.log(self.isotropic) + isotropic.log_evidence)
@@ -243,7 +238,10 @@ class VocabularyPrior:
         Raises:
             ValueError: As for ``fit_prior``.
         """
-        return Posterior.from_estimate(fit_prior(terms, base=self.base).estimate)
+        return Posterior.from_estimate(self._scaled(terms, self.base).estimate)
+
+    def _scaled(self, terms: Terms, base: GaussianPrior) -> PriorFit:
+        return search_prior(terms, base=base, typical_scale=self._typical_scale)
 
     def _neighbours_of(self, terms: Terms, base: PriorFit) -> tuple[_Groups, tuple[PriorFit, ...]]:
         """The neighbourhoods of a base estimate, and the fits under their priors."""
@@ -252,11 +250,11 @@ class VocabularyPrior:
             return (), ()
         nearest = self.near(theta, self.neighbours[-1])
         groups = tuple(nearest[:count] for count in self.neighbours)
-        return groups, tuple(fit_prior(terms, base=self.around(group), start=base) for group in groups)
+        return groups, tuple(search_prior(terms, base=self.around(group), start=base) for group in groups)
 
     def _compared(self, terms: Terms) -> tuple[Posterior, Posterior]:
         """Posteriors of the neighbourhoods, averaged, and of all embeddings, for the prequential ratio."""
-        base = fit_prior(terms, base=self.base)
+        base = self._scaled(terms, self.base)
         plain = Posterior.from_estimate(base.estimate)
         groups, local = self._neighbours_of(terms, base)
         if not local:

@@ -1,30 +1,40 @@
-"""Gaussian priors over the taste: a ridge, any precision matrix, from embeddings or from earlier users' tastes."""
+"""Gaussian priors over the taste: a ridge, any precision matrix, from embeddings or attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, lapack
 from scipy.linalg.blas import dtrsv
 
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import Floats, read_only
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_array, check_count, check_number
-from edpbrl_gym.estimation.shrinkage import ledoit_wolf_intensity, shrunk_covariance
-from edpbrl_gym.estimation.spectrum import spectrum
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation.covariance import ledoit_wolf_intensity, spectrum
+from edpbrl_gym.estimation.taste_prior import Described, TastePrior
 
-__all__ = ["GaussianPrior"]
+if TYPE_CHECKING:
+    from edpbrl_gym.estimation.evidence import PriorFit
+    from edpbrl_gym.estimation.map_estimate import Data
+    from edpbrl_gym.estimation.posterior import Posterior
+    from edpbrl_gym.likelihood import AnswerFormat
+
+__all__ = ["GaussianPrior", "attribute_prior"]
 
 _SAFE_FLOOR = 1e-8  # of relative variances: above it a precision is positive definite in floating point
 _BLOCK = 4096  # rows
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianPrior:
+class GaussianPrior(TastePrior):
     """A Gaussian prior over theta, given by its precision (inverse covariance) and its mean.
 
     Attributes:
@@ -38,6 +48,10 @@ class GaussianPrior:
         ValueError: The matrix is not square, not symmetric, not finite or has a negative eigenvalue, or the mean has
             another length.
     """
+
+    file = "prior.npz"
+    is_fixed = True
+    fallback_weight = 0.03
 
     precision: Floats
     mean: Floats = None  # type: ignore[assignment]  # never None after __post_init__
@@ -78,6 +92,13 @@ class GaussianPrior:
         object.__setattr__(self, "_ridge", ridge)
 
     @classmethod
+    def _made(cls, *fields: Any, **more: Any) -> GaussianPrior:
+        """A prior with fields that are right (see ``_set``), without a decomposition of the precision."""
+        prior = object.__new__(cls)
+        prior._set(*fields, **more)
+        return prior
+
+    @classmethod
     def isotropic(cls, dimension: int, regularization: float) -> GaussianPrior:
         """The ridge: precision lambda I.
 
@@ -90,9 +111,7 @@ class GaussianPrior:
         """
         ridge = check_number(regularization, "regularization (lambda)", minimum=0.0)
         size = check_count(dimension, "dimension")
-        prior = object.__new__(cls)
-        prior._set(ridge * np.eye(size), np.zeros(size), *_null_space_of_ridge(size, ridge), ridge=ridge)
-        return prior
+        return cls._made(ridge * np.eye(size), np.zeros(size), *_null_space_of_ridge(size, ridge), ridge=ridge)
 
     @classmethod
     def from_precision(cls, matrix: ArrayLike, mean: ArrayLike | None = None) -> GaussianPrior:
@@ -136,10 +155,8 @@ class GaussianPrior:
             root: Upper triangular, with covariance = root root', (d, d).
             mean: (d,).
         """
-        prior = object.__new__(cls)
         log_determinant = -2.0 * float(np.log(np.diagonal(root)).sum())
-        prior._set(precision.view(), mean.view(), np.zeros((len(root), 0)), log_determinant, root)
-        return prior
+        return cls._made(precision.view(), mean.view(), np.zeros((len(root), 0)), log_determinant, root)
 
     @classmethod
     def from_embeddings(
@@ -212,70 +229,7 @@ class GaussianPrior:
         if floor < _SAFE_FLOOR:
             return cls(precision)
         log_variance = np.log(variances).sum() + (len(precision) - len(variances)) * np.log(other)
-        return cls._diagonalised(precision, -float(log_variance))
-
-    @classmethod
-    def _diagonalised(cls, precision: Floats, log_determinant: float) -> GaussianPrior:
-        """A proper prior about 0 whose precision was made from its eigenvalues: nothing is left to check."""
-        prior = object.__new__(cls)
-        prior._set(precision, np.zeros(len(precision)), np.zeros((len(precision), 0)), log_determinant)
-        return prior
-
-    @classmethod
-    def from_estimates(
-        cls,
-        thetas: ArrayLike,
-        *,
-        target: GaussianPrior | None = None,
-        posterior_covariance: ArrayLike | None = None,
-        normalise: bool = False,
-        scale: float | None = None,
-    ) -> GaussianPrior:
-        """The population prior: mean and covariance of the tastes of earlier users.
-
-        A few users do not determine d x d numbers, so the covariance of their tastes is shrunk towards the shape of
-        ``target`` with the intensity of Ledoit & Wolf (2004), which is optimal in expected squared error:
-
-            covariance = (1 - a) S + a m C,  S = sum_i (theta_i - mean)(theta_i - mean)' / n,
-
-        with C the target's covariance and m the scale at which both have the same trace in the coordinates where C = I.
-
-        Args:
-            thetas: Estimates of n >= 2 users, (n, d).
-            target: Proper prior whose covariance gives the shape; None: the identity.
-            posterior_covariance: Mean covariance of the users' own posteriors, (d, d), added to S. Estimates are pulled
-                towards their prior, so that their spread alone is too small; the sum is one step of the EM algorithm
-                for a random-effects model (Laird & Ware, 1982).
-            normalise: Scale every estimate to unit norm first, for users who answer with different amounts of noise and
-                share only the direction. Then ``posterior_covariance`` must be that of unit-norm tastes, too.
-            scale: Mean prior variance of a coordinate in the result; covariance and mean are scaled to it (the mean by
-                the square root). None: no scaling. Choose it by the evidence of a user's own answers.
-
-        Raises:
-            ValueError: Fewer than 2 users, NaN, an estimate of norm 0 to be normalised, users that are all equal, or an
-                improper target.
-        """
-        rows = check_array(thetas, "thetas", shape=("n", "d"))
-        if len(rows) < 2:
-            raise ValueError(f"Expected the estimates of at least 2 users, got thetas of shape {rows.shape}")
-        if normalise:
-            norms = np.linalg.norm(rows, axis=1, keepdims=True)
-            if not norms.all():
-                raise ValueError(
-                    f"Expected estimates other than 0 to normalise, got 0 for user {int(norms.argmin())}; leave it out"
-                )
-            rows = rows / norms
-        dimension = rows.shape[1]
-        extra = None
-        if posterior_covariance is not None:
-            extra = check_array(posterior_covariance, "posterior_covariance", shape=(dimension, dimension))
-        root = np.eye(dimension) if target is None else target.covariance_root(dimension)
-        mean = rows.mean(axis=0)
-        covariance = shrunk_covariance(rows - mean, root, extra)
-        if scale is not None:
-            factor = check_number(scale, "scale", minimum=0.0, exclusive=True) * dimension / np.trace(covariance)
-            mean, covariance = np.sqrt(factor) * mean, factor * covariance
-        return cls.from_covariance(covariance, mean)
+        return cls._made(precision, np.zeros(len(precision)), np.zeros((len(precision), 0)), -float(log_variance))
 
     def scaled(self, factor: float) -> GaussianPrior:
         """The prior with the covariance times ``factor`` > 0, about the same mean.
@@ -286,9 +240,8 @@ class GaussianPrior:
         factor = check_number(factor, "factor", minimum=0.0, exclusive=True)
         if factor == 1.0:
             return self
-        scaled_prior = object.__new__(GaussianPrior)  # avoids a second decomposition of the precision
         rank = self.dimension - self.null_space.shape[1]
-        scaled_prior._set(
+        return self._made(
             self.precision / factor,
             self.mean,
             self.null_space,
@@ -296,7 +249,6 @@ class GaussianPrior:
             None if self._root is None else np.sqrt(factor) * self._root,
             None if self._ridge is None else self._ridge / factor,
         )
-        return scaled_prior
 
     def times(self, vector: Floats) -> Floats:
         """The precision times a vector (d,)."""
@@ -326,18 +278,12 @@ class GaussianPrior:
         root = self.covariance_root()
         return np.asarray(root @ root.T)
 
-    def covariance_root(self, dimension: int | None = None) -> Floats:
-        """Upper triangular C^-1 with covariance = C^-1 C^-T and precision = C' C, (d, d).
+    def covariance_root(self) -> Floats:
+        """Upper triangular C^-1 with covariance = C^-1 C^-T and precision = C' C, (d, d), read-only.
 
         Raises:
-            ValueError: The prior is improper, or has another dimension than ``dimension``.
+            ValueError: An improper prior.
         """
-        if dimension is not None and self.dimension != dimension:
-            raise ValueError(f"Expected a prior of dimension {dimension}, got one of {self.dimension}")
-        return np.array(self.shared_covariance_root())
-
-    def shared_covariance_root(self) -> Floats:
-        """``covariance_root`` without a copy: not to be written to."""
         if not self.proper:
             raise ValueError(
                 f"Expected a proper prior, got one that says nothing about {self.null_space.shape[1]} of "
@@ -349,7 +295,7 @@ class GaussianPrior:
             if status != 0:
                 raise ValueError("Expected a precision that can be inverted in floating point, got a singular one")
             object.__setattr__(self, "_root", np.asarray(inverse))
-        return cast(Floats, self._root)
+        return read_only(cast(Floats, self._root))
 
     @property
     def dimension(self) -> int:
@@ -360,6 +306,69 @@ class GaussianPrior:
     def proper(self) -> bool:
         """Whether the precision is positive definite, so that the estimate exists for all data."""
         return self.null_space.shape[1] == 0
+
+    @property
+    def base(self) -> GaussianPrior:
+        """Itself: the Gaussian of a fallback."""
+        return self
+
+    def start(self) -> Posterior:
+        """The same Gaussian."""
+        from edpbrl_gym.estimation.posterior import Posterior
+
+        if not self.proper:
+            raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
+        return Posterior(self.mean, self.precision)
+
+    def fit(self, data: Data, *, model: AnswerFormat | None = None) -> PriorFit:
+        """The estimate under this prior, scale and all."""
+        from edpbrl_gym.estimation.evidence import fit_given
+
+        return fit_given(data, self, model=model)
+
+    def described(self, fit: PriorFit) -> Described:
+        """By lambda, if it is a ridge."""
+        if self._ridge is None:
+            return Described("a Gaussian prior", {"prior": "gaussian"})
+        return Described(f"lambda = {self._ridge:g}", {"prior": "ridge", "regularization": self._ridge})
+
+    def with_scale(self) -> TastePrior:
+        """N(m, s C) with s from the answers."""
+        from edpbrl_gym.estimation.scaled_prior import ScaledPrior
+
+        return ScaledPrior(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an .npz file, whole or not at all."""
+        with replacing(Path(path)) as part, open(part, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, precision=self.precision, mean=self.mean)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GaussianPrior:
+        """Read what ``save`` wrote."""
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls.from_precision(arrays["precision"], arrays["mean"])
+
+
+def attribute_prior(people: Sequence[Comparisons]) -> GaussianPrior:
+    """Theta ~ N(0, diag(1 / s_1^2, ..., 1 / s_d^2)), s_j the standard deviation of attribute j over all options.
+
+    It is the ridge with lambda = 1 on attributes divided by s_j, so that nothing depends on their units; theta stays in
+    the units given. An attribute that never varies has s_j = 1.
+
+    Args:
+        people: Answers about options with the same attributes.
+
+    Raises:
+        ValueError: There are no answers, or attributes of different number.
+    """
+    rows = np.concatenate([one.features[one.present] for one in people]).astype(np.float64)
+    if not len(rows):
+        raise ValueError("Expected at least one question to know how attributes vary, got none")
+    deviation = rows.std(axis=0)
+    deviation[deviation <= 1e-7 * np.abs(rows).max(axis=0)] = 1.0  # float32 features: rounding is no variation
+    root = np.diag(1.0 / deviation)  # units may differ by more than the eigenvalues of a matrix tell apart
+    return GaussianPrior.from_root(np.diag(deviation**2), root, np.zeros(len(root)))
 
 
 def _differ(rows: Floats, mean: Floats, size: float) -> bool:

@@ -13,7 +13,7 @@ E[log-likelihood] - KL(N(mu, H^-1) || prior) on the log evidence; importance sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,6 +40,7 @@ class GaussianFit:
         log_evidence: The lower bound on the log evidence.
         log_likelihood: Expected log-likelihood under the Gaussian.
         converged: Whether the fixed point was reached.
+        score: Expected gradient of the log-likelihood, (r,).
         iterations: Number of steps.
     """
 
@@ -48,8 +49,9 @@ class GaussianFit:
     curvature: Floats
     log_evidence: float
     log_likelihood: float
-    converged: bool
-    iterations: int
+    score: Floats
+    converged: bool = False
+    iterations: int = 0
 
 
 @lru_cache(maxsize=16)
@@ -63,17 +65,6 @@ def normal_points(dimension: int) -> Floats:
     points = np.asarray(solve_triangular(factor, points.T, lower=True).T)
     points.flags.writeable = False
     return np.asarray(points)
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    mean: Floats
-    factor: Floats  # lower Cholesky factor of the precision
-    precision: Floats
-    bound: float
-    log_likelihood: float
-    score: Floats  # E[score]
-    curvature: Floats  # roots of E[information] in the differences, (n, k, k)
 
 
 def fit_gaussian(
@@ -116,15 +107,13 @@ def fit_gaussian(
                 state.mean + length * step,
                 state.precision + length * (target - state.precision),
             )
-            if proposal.bound >= state.bound or length <= _SHORTEST:
+            if proposal.log_evidence >= state.log_evidence or length <= _SHORTEST:
                 break
             length /= 2
-        rise = proposal.bound - state.bound
+        rise = proposal.log_evidence - state.log_evidence
         converged = rise <= tolerance  # below 0 where the integration error of the points allows no further rise
         state, iteration = (proposal if rise > 0 else state), iteration + 1
-    return GaussianFit(
-        state.mean, state.precision, state.curvature, state.bound, state.log_likelihood, converged, iteration
-    )
+    return replace(state, converged=converged, iterations=iteration)
 
 
 def importance_log_evidence(rows: Floats, offsets: Floats | None, scale: float, fit: GaussianFit, draws: int) -> float:
@@ -161,7 +150,7 @@ def _solve(factor: Floats, right: Floats) -> Floats:
     return np.asarray(solve_triangular(factor, half, lower=True, trans="T", check_finite=False))
 
 
-def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, precision: Floats) -> _State:
+def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, precision: Floats) -> GaussianFit:
     num_questions, num_others, rank = rows.shape
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     white = solve_triangular(factor, rows.reshape(-1, rank).T, lower=True, check_finite=False)
@@ -186,9 +175,7 @@ def _evaluate(rows: Floats, offsets: Floats | None, scale: float, mean: Floats, 
     log_determinant = 2.0 * float(np.log(np.diagonal(factor)).sum())
     divergence = 0.5 * ((trace + float(mean @ mean)) / scale - rank + rank * np.log(scale) + log_determinant)
     score = -(average.ravel() @ rows.reshape(-1, rank))
-    return _State(
-        mean, factor, precision, likelihood - float(divergence), likelihood, score, symmetric_roots(curvature)
-    )
+    return GaussianFit(mean, precision, symmetric_roots(curvature), likelihood - float(divergence), likelihood, score)
 
 
 def symmetric_roots(matrices: Floats) -> Floats:

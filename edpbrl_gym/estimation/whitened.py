@@ -8,6 +8,7 @@ for each row of D (the span of the answers, as in Gaussian process classificatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,13 +16,14 @@ from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.linalg.blas import dtrmm
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.estimation.map_estimate import Estimate, Fitted
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.newton import Maximum, maximise, posterior_precision
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import GaussianFit, fit_gaussian, importance_log_evidence
 from edpbrl_gym.likelihood.choice import information_rows
 
-__all__ = ["WhitenedAnswers"]
+__all__ = ["WhitenedAnswers", "typical_scale"]
 
 
 # Newton decrements: _ROUGH suffices to compare scales, as the error of the log posterior is half its square
@@ -30,6 +32,20 @@ _FINE = 1e-8
 # rises of the variational bound in the last step, in nats
 _ROUGH_BOUND, _FINE_BOUND = 1e-3, 1e-5
 _MAX_ITERATIONS = 100
+
+
+def typical_scale(differences: Sequence[Floats]) -> float:
+    """The scale s at which a utility difference has the prior variance 2 under N(0, s I), in the median.
+
+    That is the variance for two orthogonal options of norm 1 at s = 1. A prior on the scale with this median does not
+    depend on the unit of the features. It is 1 where nothing was compared.
+
+    Args:
+        differences: Differences to the chosen alternatives, where the prior is N(0, s I); arrays (n, k, r).
+    """
+    squares = np.concatenate([np.einsum("nkr,nkr->nk", rows, rows).ravel() for rows in differences])
+    compared = squares[squares > 0]
+    return 2.0 / float(np.median(compared)) if len(compared) else 1.0
 
 
 class WhitenedAnswers:
@@ -43,7 +59,7 @@ class WhitenedAnswers:
 
     def __init__(self, differences: Floats, offsets: Floats | None, base: GaussianPrior) -> None:
         self._differences, self._offsets, self._base = differences, offsets, base
-        self._root = base.shared_covariance_root()
+        self._root = base.covariance_root()
         rows = differences.reshape(-1, base.dimension)
         shift = (rows @ base.mean).reshape(differences.shape[:2]) if base.mean.any() else None
         self._shifted = shift if offsets is None else offsets if shift is None else offsets + shift
@@ -60,8 +76,14 @@ class WhitenedAnswers:
         self._last: tuple[float, Maximum] | None = None
         self._gaussian: tuple[float, float, GaussianFit] | None = None
 
+    @property
+    def typical_scale(self) -> float:
+        """`typical_scale` of the differences."""
+        return typical_scale([self._rows])
+
     def start_at(self, theta: Floats) -> None:
-        """Start the next estimate at theta, (d,)."""
+        """Start the next estimate at theta, (d,), that of an earlier fit."""
+        theta = check_array(theta, "start.estimate.theta", shape=(self._base.dimension,))
         white = np.linalg.solve(self._root, theta - self._base.mean)
         self._point = white if self._span is None else self._span.T @ white
 
@@ -91,7 +113,6 @@ class WhitenedAnswers:
             log_posterior=maximum.log_posterior,
             precision=partial(posterior_precision, self._differences, maximum.probabilities, prior.precision),
             reason=maximum.reason,
-            fitted=Fitted(self._differences, self._offsets, prior),
         )
         return result, prior, self._evidence(maximum, scale)
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.sections import provenance_section
-from edpbrl_gym.experiments.settings import UserSettings
-from edpbrl_gym.reporting.figures import GREY, legend, look, new_figure, set_title
+from edpbrl_gym.reporting.figures import GREY, Look, legend, look, new_figure, set_title
 from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
+from edpbrl_gym.reporting.statistics import plural
 from edpbrl_gym.reporting.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["counted_best", "demo_figure", "demo_verdict", "make_report", "share_below"]
+__all__ = ["counted_best", "demo_figure", "demo_verdict", "make_report", "prompts_table", "share_below"]
 
 
 def make_report(results: Results) -> Report:
@@ -24,18 +24,25 @@ def make_report(results: Results) -> Report:
     config, table = results.config, results.table
     best = table[table["part"] == "best"]
     sections: list[Section] = [
-        Text([f'Simulated user: "{config["text"]}" ({UserSettings(config["mode"], config["scale"]).label})']),
+        Text([f'Simulated user, who always takes the best option: "{config["text"]}"']),
         Text(bullets(demo_verdict(results))),
         Picture("demo", "The demo", demo_figure(table, text=config["text"], questions=config["questions"])),
     ]
-    for agent in dict.fromkeys(best["agent"]):
-        rows = [
-            (f"{row.true_score:.3f}", share_below(row.percentile), row.prompt)
-            for row in best[best["agent"] == agent].itertuples()
-        ]
-        title = f"Best prompts after {agent} questions"
-        sections.append(TextTable(title, ("true score", "better than", "prompt"), rows, words=3))
-    return Report("Demo", [*sections, provenance_section(results)])
+    tables = [prompts_table(results, agent) for agent in dict.fromkeys(best["agent"])]
+    return Report("Demo", [*sections, *tables, provenance_section(results)])
+
+
+def prompts_table(results: Results, agent: str, most: int | None = None) -> TextTable:
+    """The best prompts after the questions of an agent; ``most``: no more than so many of them."""
+    table = results.table
+    rows = table[(table["part"] == "best") & (table["agent"] == agent)].head(most or len(table))
+    title = counted_best(len(rows))
+    return TextTable(
+        f"{title[0].upper()}{title[1:]} after {agent} questions, from words never asked about",
+        ("prompt", "true score", "better than"),
+        [(row.prompt, f"{row.true_score:.3f}", share_below(row.percentile)) for row in rows.itertuples()],
+        words=1,
+    )
 
 
 def demo_verdict(results: Results) -> list[str]:
@@ -45,7 +52,7 @@ def demo_verdict(results: Results) -> list[str]:
     agents = list(dict.fromkeys(best["agent"]))
     mean = best.groupby("agent")["true_score"].mean()
     percentile = best.groupby("agent")["percentile"].mean()
-    last, plain = (_last_errors(results.table, part) for part in ("curve", "plain curve"))
+    errors = results.table.sort_values("questions").groupby(["part", "agent"])["preference_error"].last()
     population = results.table.loc[results.table["part"] == "population", "true_score"]
     ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"]
     lines = [
@@ -53,32 +60,23 @@ def demo_verdict(results: Results) -> list[str]:
         f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
     ]
     lines += [
-        f"{agent} questions: after {questions} question{'s' * (questions != 1)} the "
+        f"{agent} questions: after {plural(questions, 'question')} the "
         f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
-        f"the random prompts; of two random prompts the learnt taste prefers the wrong one in {last[agent]:.1%} of all "
-        "cases."
+        f"the random prompts; of two of these the learnt taste prefers the wrong one in {errors['curve', agent]:.1%}."
         for agent in agents
     ]
     random = agents[-1]
     lines.append(
         f"With the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
-        f"{random} questions prefer the wrong one in {plain[random]:.1%}."
+        f"{random} questions prefer the wrong one in {errors['plain curve', random]:.1%}."
     )
-    first, *rest = sorted(agents, key=lambda agent: -mean[agent])
-    leads = {agent: mean[first] - mean[agent] for agent in rest}
-    if min(leads.values()) < 5e-4:
-        comparison = f"neither {first} nor {rest[0]} questions led to better prompts"
-    else:
-        by = ", ".join(f"{lead:.3f} above {agent}" for agent, lead in leads.items())
-        comparison = f"{first} questions led to the best prompts, {by}"
-    lines.append(f"This time {comparison}. One user, one run: `edpbrl bench first-answers` compares them over many.")
+    first, second = sorted(agents, key=lambda agent: -mean[agent])
+    lead = mean[first] - mean[second]
+    comparison = f"{first} questions led to the best prompts, {lead:.3f} above {second}"
+    if lead < 5e-4:
+        comparison = f"neither {first} nor {second} questions led to better prompts"
+    lines.append(f"This time {comparison}. One user, one run: docs/first-answers.md compares them over many.")
     return lines
-
-
-def _last_errors(table: Any, part: str) -> dict[str, float]:
-    """The last preference error of each agent."""
-    curve = table[table["part"] == part].sort_values("questions")
-    return {str(agent): float(error) for agent, error in curve.groupby("agent")["preference_error"].last().items()}
 
 
 def share_below(percentile: float) -> str:
@@ -87,10 +85,8 @@ def share_below(percentile: float) -> str:
 
 
 def _scoring(scores: Any) -> str:
-    single = len(scores) == 1
-    return (
-        f"{counted_best(len(scores))} score{'s' if single else ''} {scores.mean():.3f}{'' if single else ' on average'}"
-    )
+    verb, average = ("scores", "") if len(scores) == 1 else ("score", " on average")
+    return f"{counted_best(len(scores))} {verb} {scores.mean():.3f}{average}"
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------
@@ -105,13 +101,7 @@ def counted_best(count: int) -> str:
 
 
 def demo_figure(table: Any, *, text: str, questions: int) -> Figure:
-    """Draw the demo: how fast the taste is learnt, and the scores of the best prompts among random ones.
-
-    Args:
-        table: Rows with ``part`` "curve", "plain curve", "population", "best" and "ceiling".
-        text: The taste in words.
-        questions: How many were answered.
-    """
+    """Draw how fast the taste (a text) is learnt, and the scores of the best prompts among random ones."""
     with new_figure(9.6, 4.2) as figure:
         curves_axis, scores_axis = figure.subplots(1, 2, width_ratios=(1, 1.5))
         agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
@@ -123,19 +113,15 @@ def demo_figure(table: Any, *, text: str, questions: int) -> Figure:
 
 
 def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
-    for number, agent in enumerate(agents):
-        rows = table[(table["part"] == "curve") & (table["agent"] == agent)].sort_values("questions")
-        axis.plot(
-            rows["questions"], 100 * rows["preference_error"], color=look(number).colour, linestyle=look(number).line,
-            marker=look(number).marker, markersize=4.5, label=f"{agent} questions",
-        )  # fmt: skip
-    plain = table[(table["part"] == "plain curve") & (table["agent"] == agents[-1])].sort_values("questions")
-    axis.plot(
-        plain["questions"], 100 * plain["preference_error"], color=GREY, linestyle=":", marker="x", markersize=4.5,
-        label=f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)",
-    )  # fmt: skip
+    curves = [("curve", agent, f"{agent} questions", look(number)) for number, agent in enumerate(agents)]
+    paper = f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)"
+    curves.append(("plain curve", agents[-1], paper, Look(GREY, ":", "x")))
+    for part, agent, label, (colour, line, marker) in curves:
+        rows = table[(table["part"] == part) & (table["agent"] == agent)].sort_values("questions")
+        drawn = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4.5, "label": label}
+        axis.plot(rows["questions"], 100 * rows["preference_error"], **drawn)
     axis.set(xlabel="questions answered", ylabel="wrong preferences (%)", title="Learning the taste")
-    axis.set_xticks(sorted(set(plain["questions"])))
+    axis.set_xticks(sorted(set(rows["questions"])))
     axis.set_ylim(bottom=0)
 
 
@@ -148,11 +134,8 @@ def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
         scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
         largest = max(largest, len(scores))
         height = counts.max() * (0.2 + 0.2 * number)
-        axis.plot(
-            scores, np.full(len(scores), height), linestyle="none", color=look(number).colour,
-            marker=look(number).marker,
-            markersize=6, alpha=0.8,
-        )  # fmt: skip
+        drawn = {"color": look(number).colour, "marker": look(number).marker, "markersize": 6, "alpha": 0.8}
+        axis.plot(scores, np.full(len(scores), height), linestyle="none", **drawn)
     ceiling = table[table["part"] == "ceiling"]["true_score"]
     label = f"{'mean of the ' if len(ceiling) > 1 else ''}{counted_best(len(ceiling))}, taste known"
     axis.axvline(ceiling.mean(), color="#000000", linestyle=":", linewidth=1.2, label=label)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edpbrl_gym._executor import Executor, Track, no_track
-from edpbrl_gym._files import check_links, reading
-from edpbrl_gym._places import explaining_errors
-from edpbrl_gym.experiments.runs import Results, RunFolder, RunFolderError, read_results
+from edpbrl_gym.experiments.runs import Results, RunFolder, read_results
 from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from edpbrl_gym.workers.processes import LocalProcesses
@@ -20,69 +17,43 @@ from edpbrl_gym.workers.processes import LocalProcesses
 if TYPE_CHECKING:
     from edpbrl_gym.reporting.report import Report
 
-__all__ = ["Experiment", "Inputs", "Run", "Unit", "gather", "run_experiment", "sorted_by", "text_inputs"]
+__all__ = ["Experiment", "Inputs", "Run", "Unit", "run_experiment", "text_inputs"]
 
 
-class Unit(Protocol):
-    """A piece of work that is done in one process and written as one file; a dataclass of names and numbers."""
+class Unit(NamedTuple):
+    """A piece of work that is done in one process and written as one file; any object with a ``part`` serves as one."""
 
-    @property
-    def part(self) -> str:
-        """Name of its file in parts/, another one for every unit."""
-        ...
+    part: str  # name of its file in parts/, another one for every unit
+    number: int = 0  # of the repeat
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What an experiment loads before its folder is opened.
-
-    Attributes:
-        encoder: Text encoder; None where there is none.
-        vocabulary: The whole vocabulary; None where there is none.
-        config: What of it decides the numbers, beside the settings; a resumed run must share it.
-        notes: What is noted about it.
-    """
+    """What an experiment loads before its folder is opened."""
 
     encoder: TextEncoder | None = None
-    vocabulary: Vocabulary | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    vocabulary: Vocabulary | None = None  # the whole one
+    config: Mapping[str, Any] = field(default_factory=dict)  # what decides the numbers; a resumed run must share it
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what is noted about it
 
 
-def text_inputs(settings: Any) -> Inputs:
-    """Load ``settings.encoder`` and ``settings.vocabulary``.
-
-    Raises:
-        ValueError: If the vocabulary or the encoder can't be used.
-    """
-    encoder, words = load_encoder(settings.encoder), load_vocabulary(settings.vocabulary)
+def text_inputs(settings: Any, *, cache: bool = True) -> Inputs:
+    """Load ``settings.encoder``, with its cache on the disk, and ``settings.vocabulary``."""
+    encoder, words = load_encoder(settings.encoder, cache=cache), load_vocabulary(settings.vocabulary)
     config = {"encoder_fingerprint": encoder.fingerprint, "vocabulary_fingerprint": words.fingerprint}
     return Inputs(encoder, words, config, {"encoder": encoder.name, "steps": list(words.names)})
 
 
-def _no_inputs(settings: Any) -> Inputs:
-    return Inputs()
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run while it is prepared.
-
-    Attributes:
-        settings: Of the experiment.
-        folder: The run folder, held by this process.
-        inputs: What was loaded.
-        executor: Does the work.
-        track: Shows progress.
-        progress: Whether to show progress bars while texts are encoded.
-    """
+    """A run while it is prepared."""
 
     settings: Any
-    folder: RunFolder
+    folder: RunFolder  # held by this process
     inputs: Inputs
     executor: Executor
     track: Track
-    progress: bool
+    progress: bool  # whether to show bars while texts are encoded
 
     @property
     def encoder(self) -> TextEncoder:
@@ -105,15 +76,6 @@ class Run:
     def make_missing(self, name: str, function: Callable[..., Any], wanted: Mapping[Path, tuple[Any, ...]]) -> None:
         """Call a function with the arguments behind each file that is not there, which it then writes."""
         self.do_all(name, function, [given for path, given in wanted.items() if not path.is_file()])
-
-
-def _prepare_nothing(run: Run, todo: list[Any]) -> None:
-    """Nothing is to be prepared."""
-
-
-def _parts_of_plan(folder: RunFolder, units: Sequence[Any]) -> Any:
-    """The rows of all units, in the order of the plan."""
-    return folder.read_parts([unit.part for unit in units])
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +103,9 @@ class Experiment:
     plan: Callable[..., Sequence[Any]]
     run_unit: Callable[[Any, Any, Path, Any], Any]
     report: Callable[[Results], Report]
-    inputs: Callable[[Any], Inputs] = _no_inputs
-    prepare: Callable[[Run, list[Any]], Any] = _prepare_nothing
-    table: Callable[[RunFolder, Sequence[Any]], Any] = _parts_of_plan
+    inputs: Callable[[Any], Inputs] = lambda settings: Inputs()
+    prepare: Callable[[Run, list[Any]], Any] = lambda run, todo: None
+    table: Callable[[RunFolder, Sequence[Any]], Any] = lambda folder, units: folder.read_parts([u.part for u in units])
     units: str = "units"
     resumes: bool = True
 
@@ -196,52 +158,8 @@ def run_experiment(
     return read_results(folder.write_results(experiment.table(folder, planned)))
 
 
-def _perform(run_unit: Callable[..., Any], settings: Any, unit: Unit, folder: Path, prepared: Any) -> None:
-    """Do one unit and write its part."""
+def _perform(run_unit: Callable[..., Any], settings: Any, unit: Any, folder: Path, prepared: Any) -> None:
     import pandas
 
     rows = pandas.DataFrame(run_unit(settings, unit, folder, prepared))
     RunFolder(folder, kind="", config={}).write_part(unit.part, rows)
-
-
-# -- units that are added over days ----------------------------------------------------------------------------------
-
-
-def sorted_by(*columns: str) -> Callable[[RunFolder, Sequence[Any]], Any]:
-    """An ``Experiment.table`` of all finished units of the folder, those of earlier plans too, sorted by columns."""
-
-    def table(folder: RunFolder, units: Sequence[Any] = ()) -> Any:
-        names = sorted(path.stem for path in folder.path.glob("parts/*.parquet"))
-        rows = folder.read_parts([name for name in names if folder.has_part(name)])
-        return rows.sort_values(list(columns), ignore_index=True)
-
-    return table
-
-
-def gather(experiment: Experiment, folder: str | os.PathLike[str]) -> Results:
-    """Write results.parquet from all finished units of a run folder, and return it.
-
-    A folder without parts is taken as it is: its results.parquet stands alone.
-
-    Raises:
-        FileNotFoundError: If there are neither parts nor results.
-        RunFolderError: If the folder holds another experiment.
-    """
-    place = Path(folder)
-    with explaining_errors(place):
-        check_links(place)
-    if not any(place.glob("parts/*.parquet")):
-        results = read_results(place)
-        _check_kind(experiment, results.kind, place)
-        return results
-    with reading("the settings of a run", place / "config.json", error=RunFolderError):
-        stored = json.loads((place / "config.json").read_text(encoding="utf-8"))
-        kind, config = stored["kind"], dict(stored["config"])
-    _check_kind(experiment, kind, place)
-    run = RunFolder(place, kind=kind, config=config)
-    return read_results(run.write_results(experiment.table(run, ())))
-
-
-def _check_kind(experiment: Experiment, kind: str, place: Path) -> None:
-    if kind != experiment.kind:
-        raise RunFolderError(f"Expected a run of `{experiment.command}` in {place}, it holds one of {kind!r}")

@@ -20,33 +20,23 @@ EXPERIMENTS: dict[str, str] = {
     "demo": "edpbrl_gym.experiments.demo:DEMO",
     "reinforce": "edpbrl_gym.experiments.reinforce.run:REINFORCE",
     "llm": "edpbrl_gym.experiments.llm.run:LLM",
-    "bench": "edpbrl_gym.experiments.bench.run:BENCH",
-    "people": "edpbrl_gym.experiments.people.run:PEOPLE",
-    "communities": "edpbrl_gym.experiments.communities.run:COMMUNITIES",
 }
 """Kind, as in a run's config.json and results.parquet, and the import string of its ``Experiment``."""
 
 
 def experiment_needs(command: str) -> list[Need]:
-    """What every experiment needs for its tables and figures.
-
-    Args:
-        command: Name of the command, for messages.
-    """
+    """What every experiment needs for its tables and figures; the command is named in messages."""
     return [Need(package, f"`edpbrl {command}`") for package in ("pandas", "matplotlib")]
 
 
 def get_experiment(kind: str) -> Experiment:
-    """Return the experiment of that kind.
-
-    Raises:
-        RunFolderError: If there is none; the message lists those that there are.
-    """
+    """Return the experiment of that kind."""
     if kind not in EXPERIMENTS:
         from edpbrl_gym.experiments.runs import RunFolderError
 
         raise RunFolderError(
-            f"Expected results of one of {', '.join(EXPERIMENTS)}, got {kind!r}; use a newer edpbrl-gym"
+            f"Expected results of one of {', '.join(EXPERIMENTS)}, got {kind!r}; use a newer edpbrl-gym, or "
+            "`python -m benchmarks.NAME` in its repository for a benchmark"
         )
     module, _, name = EXPERIMENTS[kind].partition(":")
     experiment: Experiment = getattr(importlib.import_module(module), name)
@@ -54,16 +44,5 @@ def get_experiment(kind: str) -> Experiment:
 
 
 def write_report(results: Results, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write every figure (PNG and PDF) and REPORT.md of a run, from its results alone; see ``Report.write``.
-
-    Args:
-        results: From ``read_results``.
-        folder: Where they go.
-
-    Returns:
-        The files written, the report last.
-
-    Raises:
-        RunFolderError: If the kind is unknown or a place can't be written.
-    """
+    """Write every figure and REPORT.md of a run, from its results alone, as ``Report.write``."""
     return get_experiment(results.kind).report(results).write(folder)

@@ -1,14 +1,7 @@
 """``RunFolder``: the files of an experiment, resumable after a kill, for one process at a time.
 
-Its files:
-
-    RUN/.lock              held by the running process and removed when it ends; holds its number, for messages
-    RUN/config.json        kind and settings (all that decides the numbers)
-    RUN/provenance.json    versions, encoder, vocabulary, designs, times
-    RUN/parts/*.parquet    finished units of work, one file each, written atomically
-    RUN/results.parquet    all rows; settings and provenance are in its schema, so it is self-contained
-    RUN/figures/           PNG and PDF
-    RUN/REPORT.md
+config.json holds kind and settings, provenance.json versions and times, parts/ the rows of finished units, and
+results.parquet all rows, with settings and provenance in its schema: figures/ and REPORT.md are made from it alone.
 """
 
 from __future__ import annotations
@@ -16,34 +9,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from edpbrl_gym._compat import versions
 from edpbrl_gym._files import reading, sweep
 from edpbrl_gym._places import LOCK, RunFolderError, hold_folder, write_atomically
-from edpbrl_gym.workers.versions import versions
 
 __all__ = ["Results", "RunFolder", "RunFolderError", "read_results", "write_atomically"]
 
 _KEY = b"edpbrl"
 
 
+@dataclass(frozen=True, eq=False)
 class Results:
-    """A results table with its settings and provenance.
+    """A results table with its settings and provenance."""
 
-    Attributes:
-        table: The rows (pandas DataFrame).
-        kind: Kind of the experiment, such as "synthetic".
-        config: Its settings.
-        provenance: Versions, encoder, vocabulary, designs, times.
-    """
-
-    def __init__(self, table: Any, *, kind: str, config: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
-        self.table = table
-        self.kind = kind
-        self.config = dict(config)
-        self.provenance = dict(provenance)
+    table: Any  # pandas DataFrame
+    kind: str  # of the experiment, such as "synthetic"
+    config: dict[str, Any]  # its settings
+    provenance: dict[str, Any]  # versions, encoder, vocabulary, designs, times
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
@@ -80,18 +67,12 @@ def read_results(path: str | os.PathLike[str]) -> Results:
 
 
 class RunFolder:
-    """One experiment on disk. Use ``RunFolder.open``; constructed directly it only reads and writes units.
-
-    Attributes:
-        path: The folder.
-        kind: Kind of the experiment.
-        config: Settings that decide the numbers, JSON-able.
-    """
+    """One experiment on disk, of ``RunFolder.open``; constructed directly it only reads and writes units."""
 
     def __init__(self, path: Path, *, kind: str, config: Mapping[str, Any]) -> None:
         self.path = path
         self.kind = kind
-        self.config = dict(config)
+        self.config = dict(config)  # what decides the numbers, JSON-able
         self._lock: object = None
 
     @classmethod
@@ -99,11 +80,6 @@ class RunFolder:
         """Start a run in a new or empty folder, or resume one with the same settings.
 
         Other processes are kept out as long as this process holds the result. Partial files of killed runs are removed.
-
-        Args:
-            path: The folder; made if it isn't there.
-            kind: Kind of the experiment.
-            config: All settings that decide the numbers, JSON-able.
 
         Raises:
             RunFolderError: If the folder holds another experiment (the message names what differs), something else,
@@ -126,9 +102,8 @@ class RunFolder:
 
     def _check_free(self) -> None:
         """Refuse a folder with other files than those of a run that was killed at its start."""
-        if not self.path.is_dir():
-            return
-        if any(not (path.name == LOCK or path.name.startswith(".config.json.")) for path in self.path.iterdir()):
+        found = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        if any(name != LOCK and not name.startswith(".config.json.") for name in found):
             raise RunFolderError(
                 f"Expected an empty or new folder, or an earlier run, at {self.path}; it holds other files. Choose "
                 "another --out"
@@ -142,10 +117,7 @@ class RunFolder:
             raise RunFolderError(
                 f"Expected a run of {self.kind!r} in {self.path}, it holds one of {kind!r}; choose another --out"
             )
-        missing = object()
-        names = sorted(
-            name for name in {*config, *self.config} if config.get(name, missing) != self.config.get(name, missing)
-        )
+        names = sorted(name for name in {*config, *self.config} if config.get(name) != self.config.get(name))
         if names:
             differences = "; ".join(
                 f"{name} was {json.dumps(config.get(name))}, now {json.dumps(self.config.get(name))}" for name in names
@@ -224,14 +196,7 @@ class RunFolder:
         self.note(finished=_now())
 
     def write_results(self, table: Any) -> Path:
-        """Write results.parquet: the rows, with settings and provenance in the schema.
-
-        Args:
-            table: pandas DataFrame.
-
-        Returns:
-            The path.
-        """
+        """Write results.parquet: the rows (pandas DataFrame), with settings and provenance in the schema."""
         import pyarrow
         import pyarrow.parquet
 

@@ -1,50 +1,72 @@
-"""Sections that the reports of several experiments have: designs, users, convergence, code, provenance."""
+"""What the reports of all experiments are made of: arms compared, their curves, designs, users, provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.design.result import certified
+from edpbrl_gym.reporting.figures import Curve, look
 from edpbrl_gym.reporting.report import Text, bullets
+from edpbrl_gym.reporting.statistics import PairedDifference, plus_minus
 
 if TYPE_CHECKING:
     from edpbrl_gym.experiments.runs import Results
 
 __all__ = [
-    "code_line",
+    "arm_curves",
+    "by_arm",
+    "compared",
     "convergence_line",
-    "design_lines",
     "designs_section",
+    "difference",
     "provenance_section",
     "sentences_line",
 ]
 
 
-def design_lines(results: Results) -> list[str]:
-    """One line for each design, and each distinct warning, indented, below it."""
+def by_arm(rows: Any, arm: str, unit: str, value: str) -> Any:
+    """Means of a measure: a row for each unit (run, style, set of questions), a column for each arm (DataFrame)."""
+    return rows.groupby([unit, arm], sort=False)[value].mean().unstack(arm)
+
+
+def difference(table: Any, first: str, second: str) -> PairedDifference:
+    """Two arms of a ``by_arm``, compared on the units that both have."""
+    return PairedDifference((table[first] - table[second]).dropna().to_numpy(dtype=float))
+
+
+def compared(table: Any, arms: Iterable[str], pairs: Iterable[tuple[str, str]], form: str) -> list[str]:
+    """Cells of a table: means of the arms of a ``by_arm``, and differences of pairs, with standard errors."""
+    gaps = [difference(table, *pair) for pair in pairs]
+    cells = [plus_minus(table[arm].mean(), table[arm].sem(), form) for arm in arms]
+    return [*cells, *(plus_minus(gap.mean, gap.error, f"+{form}") for gap in gaps)]
+
+
+def arm_curves(rows: Any, labels: Mapping[str, str], arm: str, x: str, unit: str, value: str) -> list[Curve]:
+    """A measure against ``x`` for each arm (name -> label): means over units with bands of one standard error."""
+    curves = []
+    for number, (name, label) in enumerate(labels.items()):
+        over_units = rows[rows[arm] == name].groupby([x, unit])[value].mean().groupby(x)
+        mean, error = over_units.mean(), over_units.sem()
+        curves.append(Curve(label, mean.index, mean, look(number), mean - error, mean + error))
+    return curves
+
+
+def designs_section(results: Results) -> Text:
+    """One line for each design, and its warnings, indented, below it."""
     lines = []
-    for design in results.provenance["designs"]:
+    for design in results.provenance.get("designs", []):
         sizes = "/".join(f"{size:.0f}" for size in design["support"])
+        regularization = design["regularization"]
+        prior = "prior precision as given" if regularization is None else f"lambda = {regularization:g}"
         lines.append(
             f"{design['agent']}, T = {design['episodes']}: {design['criterion']}-design, "
-            f"{_prior_of(design)}, {design['status'].replace('_', ' ')} after {design['iterations']} "
+            f"{prior}, {design['status'].replace('_', ' ')} after {design['iterations']} "
             f"iterations ({design['seconds']:.1f} s), efficiency at least {certified(design['efficiency'])}, gap "
             f"{design['relative_gap']:.2g} of the gain, effectively {sizes} tokens shown at the steps"
         )
         lines += [f"  warning: {message}" for message in design["warnings"]]
-    return lines
-
-
-def _prior_of(design: Mapping[str, Any]) -> str:
-    regularization = design["regularization"]
-    return "prior precision as given" if regularization is None else f"lambda = {regularization:g}"
-
-
-def designs_section(results: Results) -> Text:
-    """The designs and their warnings."""
-    lines = bullets(design_lines(results)) if results.provenance.get("designs") else ["No arm solves a design."]
-    return Text(lines, "Designs and their warnings")
+    return Text(bullets(lines) or ["No arm solves a design."], "Designs and their warnings")
 
 
 def sentences_line(users: Mapping[str, str]) -> str:
@@ -59,32 +81,15 @@ def convergence_line(converged: Any) -> str:
     return f"Estimates that did not converge: {int((~converged.astype(bool)).sum())} of {len(converged)}."
 
 
-def code_line(table: Any) -> str:
-    """The versions of the code behind the rows; a mixture is listed by arm."""
-    if "code" not in table:
-        return "The version of the code was not recorded."
-    versions = table.assign(code=table["code"].fillna("unknown")).groupby("code", sort=False)["arm"].unique()
-    if len(versions) == 1:
-        return f"All rows were made by the same code (sha256 {versions.index[0]})."
-    of_arms = "; ".join(f"{code}: {', '.join(sorted(arms))}" for code, arms in versions.items())
-    return f"Rows were made by {len(versions)} versions of the code (sha256: arms): {of_arms}."
-
-
 def provenance_section(results: Results, *more: str) -> Text:
-    """Encoder, vocabulary, seed, dates and versions.
-
-    Args:
-        results: Results of the run.
-        *more: Further lines.
-    """
+    """Encoder, vocabulary, seed, dates, further lines and versions."""
     known, config = results.provenance, results.config
-    hashes = {
-        name.removesuffix("_fingerprint"): value
+    made_with = [f"encoder {known['encoder']}"] if "encoder" in known else []
+    made_with += [
+        f"{name.removesuffix('_fingerprint')} sha256 {value[:16]}"
         for name, value in {**known, **config}.items()
         if name.endswith("_fingerprint")
-    }
-    made_with = [f"encoder {known['encoder']}"] if "encoder" in known else []
-    made_with += [f"{name} sha256 {value[:16]}" for name, value in hashes.items()]
+    ]
     made_with += [f"seed {config['seed']}"] if "seed" in config else []
     sessions = known["sessions"]
     ended = f"finished {known['finished']}" if "finished" in known else "not finished"

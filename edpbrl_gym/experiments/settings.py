@@ -1,27 +1,36 @@
-"""Settings of the synthetic experiment: the paper's numbers, checked, and written to config.json."""
+"""Settings that experiments share, those of the synthetic one and the demo, and the agents and users they name."""
 
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from edpbrl_gym._feedback import Feedback, check_feedback
-from edpbrl_gym._validation import check_choice_of, check_count, check_number, check_path
+from edpbrl_gym._validation import (
+    MOST_EPISODES,
+    MOST_OPTIONS,
+    MOST_PROMPTS,
+    Feedback,
+    check_choice_of,
+    check_count,
+    check_feedback,
+    check_number,
+    check_path,
+    known_name,
+)
 from edpbrl_gym.features import check_encoder_spec
-
-if TYPE_CHECKING:
-    from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
     "PAPER_USERS",
-    "QUICK",
     "AgentSettings",
+    "DemoSettings",
+    "DesignSettings",
     "SyntheticSettings",
     "UserSettings",
     "agent_labels",
-    "check_users",
+    "check_named",
     "parse_agents",
 ]
 
@@ -32,35 +41,22 @@ PAPER_USERS: dict[str, str] = {
     "technological": "An image with advanced technologies depicting futuristic style",
 }
 
-QUICK: dict[str, Any] = {"episodes": (10, 40, 110), "runs": 8}
-
 
 @dataclass(frozen=True)
 class AgentSettings:
     """An agent of the comparison, written ``name[,option=value...]``.
 
-    Options: ``criterion``, ``regularization`` (of its design; else the experiment's), ``label`` (its name in tables),
-    and whatever its class takes, such as ``max_iterations`` or ``variant`` of a Frank-Wolfe agent.
-
-    Attributes:
-        text: The original text, for config.json.
-        name: Registered name or import string "package.module:Class".
-        label: In tables and figures.
-        options: The options.
+    Options are ``label``, ``criterion`` and ``regularization`` (else the experiment's), and what its class takes.
     """
 
-    text: str
-    name: str
-    label: str
+    text: str  # the original one, for config.json
+    name: str  # registered, or import string "package.module:Class"
+    label: str  # in tables and figures
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> AgentSettings:
-        """Read ``name[,option=value...]``; values are Python literals, anything else is a string.
-
-        Raises:
-            ValueError: If a part is no ``option=value``.
-        """
+        """Read ``name[,option=value...]``; values are Python literals, anything else is a string."""
         name, *parts = [part.strip() for part in text.split(",")]
         options: dict[str, Any] = {}
         for part in parts:
@@ -78,34 +74,20 @@ class AgentSettings:
 
 
 def _label(name: str, options: Mapping[str, Any]) -> str:
-    """The title of an agent with its options."""
     from edpbrl_gym.agents.registry import AGENTS
 
     if "label" in options:
         return str(options["label"])
-    title = AGENTS[name].title if name in AGENTS else name.rpartition(":")[2]
-    details = [f"{_short(key)}{value}" for key, value in options.items()]
+    entry = AGENTS.get(known_name(name, AGENTS))
+    title = name.rpartition(":")[2] if entry is None else entry.title
+    short = {"criterion": "", "regularization": "lambda "}
+    details = [f"{short.get(key, f'{key} ')}{value}" for key, value in options.items()]
     return f"{title} ({', '.join(details)})" if details else title
 
 
-def _short(key: str) -> str:
-    return {"criterion": "", "regularization": "lambda "}.get(key, f"{key} ")
-
-
 def parse_agents(texts: Sequence[str]) -> tuple[AgentSettings, ...]:
-    """Parse agents, see ``AgentSettings.parse``; those with the same title have their names in the labels.
-
-    Raises:
-        ValueError: No agent, two with the same label, or one that can't be parsed.
-    """
+    """Parse agents, see ``AgentSettings.parse``."""
     agents = tuple(AgentSettings.parse(text) for text in texts)
-    titles = [agent.label for agent in agents]
-    agents = tuple(
-        replace(agent, label=f"{agent.label}, {agent.name}")
-        if titles.count(agent.label) > 1 and "label" not in agent.options
-        else agent
-        for agent in agents
-    )
     labels = [agent.label for agent in agents]
     if not labels or len(set(labels)) != len(labels):
         raise ValueError(
@@ -121,15 +103,10 @@ def agent_labels(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class UserSettings:
-    """How a simulated user answers.
+    """How a simulated user answers."""
 
-    Attributes:
-        mode: "argmax" (always the best option) or "sampled" (softmax).
-        scale: Inverse temperature of the softmax; without effect for argmax.
-    """
-
-    mode: str
-    scale: float
+    mode: str  # "argmax" (always the best option) or "sampled" (softmax)
+    scale: float  # inverse temperature of the softmax; without effect for argmax
 
     @property
     def label(self) -> str:
@@ -137,108 +114,54 @@ class UserSettings:
         return "argmax" if self.mode == "argmax" else f"sampled, scale {self.scale:g}"
 
 
-def check_users(users: Mapping[str, str]) -> dict[str, str]:
-    """Return sentences by user name; an empty sentence is that of the paper's user of this name.
+def check_named(texts: Mapping[str, str], known: Mapping[str, str], what: str, text: str) -> dict[str, str]:
+    """Return texts by name; an empty one is that of the known thing (of the paper) of this name.
 
     Raises:
-        ValueError: No user, or one without a name or a sentence.
+        ValueError: There is none, or one without a name or a text; ``what`` ("user") and ``text`` ("sentence") name it.
     """
-    if not users:
-        raise ValueError("Expected at least one user, got none")
-    sentences = {name: sentence or PAPER_USERS.get(name, "") for name, sentence in users.items()}
-    for name, sentence in sentences.items():
-        if not name.strip() or not sentence.strip():
-            raise ValueError(f"Expected users among {', '.join(PAPER_USERS)} or as name=sentence, got {name!r}")
-    return sentences
+    if not texts:
+        raise ValueError(f"Expected at least one {what}, got none")
+    found = {name: given or known.get(name, "") for name, given in texts.items()}
+    for name, given in found.items():
+        if not name.strip() or not given.strip():
+            raise ValueError(f"Expected {what}s among {', '.join(known)} or as name={text}, got {name!r}")
+    return found
 
 
-@dataclass(frozen=True)
-class SyntheticSettings:
-    """What decides the numbers of the synthetic experiment; the defaults are the paper's.
+@dataclass(frozen=True, kw_only=True)
+class DesignSettings(ABC):
+    """Questions of agents that ask the same of everybody; the defaults are the paper's.
 
     Attributes:
-        episodes: The T at which estimates are judged.
-        runs: Independent repeats.
         agents: Who asks, the baseline last: name or package.module:Class[,option=value...], as frank_wolfe,criterion=D.
-        users: The paper's users by name, or your own as name=sentence; theta* is the sentence's embedding.
-        modes: Users take the best option, or sample from the softmax (the paper does not say which).
-        scales: Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best.
         num_options: K, options of a question.
-        criterion: Optimality criterion of the designs; the paper's is V.
+        criterion: Optimality criterion of the designs by its name; the paper's is V.
         regularization: Lambda of the designs.
-        estimation_regularization: Lambda of the estimates (None: that of the designs).
         iterations: Maximum number of Frank-Wolfe iterations.
-        design_for: A design for each T, since its objective depends on T, or one for the largest T, whose first
-            episodes serve all (three times faster).
-        feedback: Compare partial prompts, single tokens, or complete prompts (once an episode).
-        prompts: Held-out prompts of the preference error.
-        pairs: Pairs of them.
         vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
-            order (None: images).
+            order (None: images). Questions use its 75% train part.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
-        tokens_per_step: Maximum number of train tokens of every step (None: all).
-        seed: Seed of all draws, the train/test split included.
-
-    Raises:
-        ValueError: If a value is out of range.
+        seed: Seed of all draws, the train/test split included; not of a judge.
     """
 
-    episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
-    runs: int = 25
     agents: tuple[str, ...] = ("frank_wolfe", "random")
-    users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
-    modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
-    scales: tuple[float, ...] = (1.0, 20.0)
     num_options: int = 4
-    criterion: Literal["V", "A", "D"] = "V"
+    criterion: str = "V"
     regularization: float = 100.0
-    estimation_regularization: float | None = None
     iterations: int = 100
-    design_for: Literal["each", "largest"] = "each"
-    feedback: Feedback = "truncated"
-    prompts: int = 1000
-    pairs: int = 5000
     vocabulary: str | None = None
     encoder: str = "minilm"
-    tokens_per_step: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.episodes:
-            raise ValueError(
-                "Expected at least one number of episodes (T), got none; write for example --episodes 10 30"
-            )
-        for value in self.episodes:
-            check_count(value, "episodes (T)")
-        object.__setattr__(self, "episodes", tuple(sorted(set(self.episodes))))
-        check_count(self.runs, "runs")
-        check_count(self.num_options, "num_options (K)", minimum=2)
+        check_count(self.num_options, "num_options (K)", minimum=2, maximum=MOST_OPTIONS)
         check_count(self.iterations, "iterations")
-        check_count(self.prompts, "prompts", minimum=2)
-        check_count(self.pairs, "pairs")
         check_count(self.seed, "seed", minimum=0)
+        check_number(self.regularization, "regularization (lambda)", minimum=0.0)
         check_encoder_spec(self.encoder)
         check_path(self.vocabulary, "vocabulary")
-        if self.tokens_per_step is not None:
-            check_count(self.tokens_per_step, "tokens_per_step", minimum=2)
-        check_number(self.regularization, "regularization (lambda)", minimum=0.0)
-        if self.estimation_regularization is not None:
-            check_number(self.estimation_regularization, "estimation_regularization (lambda)", minimum=0.0)
-        check_choice_of(self.criterion, "criterion", ("V", "A", "D"))
-        check_choice_of(self.design_for, "design_for", ("each", "largest"))
-        check_feedback(self.feedback)
-        if not self.modes:
-            raise ValueError("Expected at least one mode, got none")
-        object.__setattr__(self, "users", check_users(self.users))
-        for mode in self.modes:
-            check_choice_of(mode, "modes", ("argmax", "sampled"))
-        for scale in self.scales:
-            check_number(scale, "scales", minimum=0.0, exclusive=True)
-        if "sampled" in self.modes and not self.scales:
-            raise ValueError(
-                'Expected at least one scale for the mode "sampled", got none; write for example --scales 20'
-            )
         parse_agents(self.agents)
 
     @property
@@ -246,36 +169,124 @@ class SyntheticSettings:
         """The agents, parsed."""
         return parse_agents(self.agents)
 
+    @abstractmethod
+    def planned(self, agent: AgentSettings) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The T that an agent plans for, and the T that its questions serve: ((planned, (served, ...)), ...)."""
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Arguments of the environment on whose train vocabulary the agents ask."""
+        return {"vocabulary": self.vocabulary, "encoder": self.encoder, "split": "train", "split_seed": self.seed}
+
+    def as_config(self) -> dict[str, Any]:
+        """All settings, JSON-able."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticSettings(DesignSettings):
+    """What decides the numbers of the synthetic experiment; the defaults are the paper's.
+
+    Attributes:
+        episodes: The T at which estimates are judged.
+        runs: Independent repeats.
+        users: The paper's users by name, or your own as name=sentence; theta* is the sentence's embedding.
+        modes: Users take the best option, or sample from the softmax (the paper does not say which).
+        scales: Inverse temperatures of the sampled mode; 1 is nearly uniform, at 20 about 6 in 10 answers are the best.
+        estimation_regularization: Lambda of the estimates (None: that of the designs).
+        design_for: A design for each T, since its objective depends on T, or one for the largest T, whose first
+            episodes serve all (three times faster).
+        feedback: Compare partial prompts, single tokens, or complete prompts (once an episode).
+        prompts: Held-out prompts of the preference error.
+        pairs: Pairs of them.
+    """
+
+    episodes: tuple[int, ...] = (10, 30, 50, 70, 90, 110)
+    runs: int = 25
+    users: Mapping[str, str] = field(default_factory=lambda: dict(PAPER_USERS))
+    modes: tuple[Literal["argmax", "sampled"], ...] = ("argmax", "sampled")
+    scales: tuple[float, ...] = (1.0, 20.0)
+    estimation_regularization: float | None = None
+    design_for: Literal["each", "largest"] = "each"
+    feedback: Feedback = "truncated"
+    prompts: int = 1000
+    pairs: int = 5000
+
+    def __post_init__(self) -> None:
+        if not self.episodes:
+            raise ValueError(
+                "Expected at least one number of episodes (T), got none; write for example --episodes 10 30"
+            )
+        for value in self.episodes:
+            check_count(value, "episodes (T)", maximum=MOST_EPISODES)
+        object.__setattr__(self, "episodes", tuple(sorted(set(self.episodes))))
+        check_count(self.runs, "runs")
+        check_count(self.prompts, "prompts", minimum=2, maximum=MOST_PROMPTS)
+        check_count(self.pairs, "pairs")
+        super().__post_init__()
+        if self.estimation_regularization is not None:
+            check_number(self.estimation_regularization, "estimation_regularization (lambda)", minimum=0.0)
+        check_choice_of(self.design_for, "design_for", ("each", "largest"))
+        check_feedback(self.feedback)
+        object.__setattr__(self, "users", check_named(self.users, PAPER_USERS, "user", "sentence"))
+        for mode in self.modes:
+            check_choice_of(mode, "modes", ("argmax", "sampled"))
+        for scale in self.scales:
+            check_number(scale, "scales", minimum=0.0, exclusive=True)
+        if not self.modes or ("sampled" in self.modes and not self.scales):
+            raise ValueError(
+                "Expected at least one mode, and at least one scale for sampled, got none; write --scales 20"
+            )
+
+    def planned(self, agent: AgentSettings) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """As in the base class; Random plans nothing: a smaller T is the first T episodes of its one sequence."""
+        largest = max(self.episodes)
+        if self.design_for == "largest" or agent.name == "random":
+            return ((largest, self.episodes),)
+        return tuple((episodes, (episodes,)) for episodes in self.episodes)
+
     @property
     def answering(self) -> tuple[UserSettings, ...]:
         """All ways of answering."""
-        answerings: list[UserSettings] = []
-        for mode in self.modes:
-            scales = (1.0,) if mode == "argmax" else self.scales
-            answerings += [UserSettings(mode, float(scale)) for scale in scales]
-        return tuple(dict.fromkeys(answerings))
+        scales = {"argmax": (1.0,), "sampled": self.scales}
+        return tuple(dict.fromkeys(UserSettings(mode, float(scale)) for mode in self.modes for scale in scales[mode]))
 
     @property
     def estimation_lambda(self) -> float:
         """Lambda of the estimate."""
         return self.regularization if self.estimation_regularization is None else self.estimation_regularization
 
-    def split(self, vocabulary: Vocabulary) -> tuple[Vocabulary, Vocabulary]:
-        """The train and the test part of a vocabulary."""
-        train, test = vocabulary.split(self.seed)
-        return (train if self.tokens_per_step is None else train.subset(self.tokens_per_step, 0)), test
 
-    @property
-    def environment(self) -> dict[str, Any]:
-        """Arguments of the environment on whose train vocabulary the agents ask."""
-        return {
-            "vocabulary": self.vocabulary,
-            "encoder": self.encoder,
-            "split": "train",
-            "split_seed": self.seed,
-            "tokens_per_step": self.tokens_per_step,
-        }
+@dataclass(frozen=True)
+class DemoSettings:
+    """Settings that decide the numbers of the demo.
+
+    Attributes:
+        text: Taste of the simulated user in words; theta* is its embedding.
+        questions: Questions that the user answers, each about complete prompts.
+        num_options: K, prompts of a question.
+        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+            order (None: images).
+        encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
+        seed: Seed of all draws.
+    """
+
+    text: str = "A cosy winter evening, warm candle light behind frosted windows"
+    questions: int = 20
+    num_options: int = 9
+    vocabulary: str | None = None
+    encoder: str = "minilm"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("Expected a text that describes a taste, got an empty one")
+        check_count(self.questions, "questions", maximum=MOST_EPISODES)
+        check_count(self.num_options, "num_options (K)", minimum=2, maximum=MOST_OPTIONS)
+        check_count(self.seed, "seed", minimum=0)
+        check_encoder_spec(self.encoder)
+        check_path(self.vocabulary, "vocabulary")
 
     def as_config(self) -> dict[str, Any]:
         """All settings, JSON-able."""
-        return {**asdict(self), "users": dict(self.users)}
+        return asdict(self)

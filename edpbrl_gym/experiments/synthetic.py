@@ -7,29 +7,21 @@ run don't depend on the answers, so they are encoded once and answered by every 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._threads import one_thread
-from edpbrl_gym.agents.registry import check_agent
 from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import estimate
 from edpbrl_gym.estimation.metrics import cosine_error, preference_error, sample_pairs
-from edpbrl_gym.experiments.designs import (
-    Tokens,
-    design_episodes,
-    make_lanes,
-    obtain_agent,
-    solve_designs,
-    train_tokens,
-)
-from edpbrl_gym.experiments.framework import Experiment, Run, text_inputs
+from edpbrl_gym.experiments.designs import Tokens, check_agents, make_lanes, obtain_agent, solve_designs, train_tokens
+from edpbrl_gym.experiments.framework import Experiment, Run, Unit, text_inputs
 from edpbrl_gym.experiments.settings import AgentSettings, SyntheticSettings, UserSettings
 from edpbrl_gym.experiments.synthetic_report import make_report
 from edpbrl_gym.oracles import SyntheticUser
@@ -37,32 +29,8 @@ from edpbrl_gym.oracles import SyntheticUser
 __all__ = ["SYNTHETIC"]
 
 
-@dataclass(frozen=True)
-class Repeat:
-    """One run: an independent draw of questions and sampled answers.
-
-    Attributes:
-        number: Number of the run, from 0.
-    """
-
-    number: int
-
-    @property
-    def part(self) -> str:
-        """Name of its part file."""
-        return f"run-{self.number:04d}"
-
-
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """Data shared by all runs.
-
-    Attributes:
-        tokens: Train tokens.
-        tastes: theta* of each user, shape (d,) each.
-        features: Embeddings of the held-out prompts, shape (n, d).
-        pairs: Pairs of them, shape (p, 2).
-    """
+class _Prepared(NamedTuple):
+    """Data shared by all runs: theta* of the users, (d,) each, held-out prompts, (n, d), and pairs of them, (p, 2)."""
 
     tokens: Tokens
     tastes: dict[str, NDArray[np.float64]]
@@ -70,16 +38,15 @@ class _Prepared:
     pairs: NDArray[np.int64]
 
 
-def _plan(settings: SyntheticSettings) -> list[Repeat]:
-    for agent in settings.parsed_agents:
-        check_agent(agent.name)  # so that a mistyped name is reported at once
-    return [Repeat(number) for number in range(settings.runs)]
+def _plan(settings: SyntheticSettings) -> list[Unit]:
+    check_agents(settings)
+    return [Unit(f"run-{number:04d}", number) for number in range(settings.runs)]
 
 
-def _prepare(run: Run, todo: list[Repeat]) -> _Prepared | None:
+def _prepare(run: Run, todo: list[Unit]) -> _Prepared | None:
     """Embed the tokens, the users' sentences and the held-out prompts, and solve the designs; the same for all runs."""
     settings: SyntheticSettings = run.settings
-    train, test = settings.split(run.vocabulary)
+    train, test = run.vocabulary.split(settings.seed)
     run.folder.note(train_sizes=list(train.sizes), test_sizes=list(test.sizes))
     if not todo and run.folder.provenance.get("designs_solved"):
         return None
@@ -97,61 +64,48 @@ def _prepare(run: Run, todo: list[Repeat]) -> _Prepared | None:
     return _Prepared(tokens, dict(zip(settings.users, sentences, strict=True)), features, sample.pairs)
 
 
-def _run_unit(settings: SyntheticSettings, unit: Repeat, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
-    """Do one run with all agents, users and numbers of episodes."""
+def _run_unit(settings: SyntheticSettings, unit: Unit, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
     with one_thread():
-        return [
-            row
-            for position in range(len(settings.agents))
-            for row in _agent_rows(settings, unit, folder, prepared, position)
-        ]
+        each = (_agent_rows(settings, unit, folder, prepared, number) for number in range(len(settings.agents)))
+        return [row for rows in each for row in rows]
 
 
 def _agent_rows(
-    settings: SyntheticSettings, unit: Repeat, folder: Path, prepared: _Prepared, position: int
+    settings: SyntheticSettings, unit: Unit, folder: Path, prepared: _Prepared, position: int
 ) -> list[dict[str, Any]]:
     agent: AgentSettings = settings.parsed_agents[position]
     rows = []
-    for planned, served in design_episodes(settings, agent):
+    for planned, served in settings.planned(agent):
         seed = derive_seed(settings.seed, "queries", unit.number, agent.text, planned)
         env = make_lanes(settings, prepared.tokens, planned * settings.num_options)
         player = obtain_agent(settings, position, planned, folder, env, seed)
-        users = _users(settings, unit, prepared, planned)
-        questions = collect(
-            env,
-            player,
-            users[0][2],
-            episodes=planned,
-            seed=seed % 2**31,
-            feedback=settings.feedback,
-        )
+        users = list(_users(settings, unit, prepared, planned))
+        first, feedback = users[0][2], settings.feedback
+        questions = collect(env, player, first, episodes=planned, seed=seed % 2**31, feedback=feedback)
         shown = questions.features.astype(np.float64)
         best = {name: np.argmax(shown @ taste, axis=1) for name, taste in prepared.tastes.items()}
         for name, answering, user in users:
             user.reset()
             answered = answer_again(questions, user)
             for episodes in served:
-                first = answered.episode < episodes
+                early = answered.episode < episodes
                 row = {"run": unit.number, "seed": seed, "agent": agent.label, "episodes": episodes, "planned": planned}
                 row |= {"user": name, "mode": answering.mode, "scale": answering.scale}
-                rows.append(row | _measure(settings, prepared, answered.select(first), name, best[name][first]))
+                rows.append(row | _measure(settings, prepared, answered.select(early), name, best[name][early]))
         env.close()
     return rows
 
 
 def _users(
-    settings: SyntheticSettings, unit: Repeat, prepared: _Prepared, planned: int
-) -> list[tuple[str, UserSettings, SyntheticUser]]:
+    settings: SyntheticSettings, unit: Unit, prepared: _Prepared, planned: int
+) -> Iterator[tuple[str, UserSettings, SyntheticUser]]:
     """Every user in every way of answering, with the same draws for all agents of a run."""
-    users = []
     for name, taste in prepared.tastes.items():
         for answering in settings.answering:
             key = ("answers", unit.number, name, answering.mode, f"{answering.scale!r}", planned)
             mode = cast(Literal["argmax", "sampled"], answering.mode)
             seed = derive_seed(settings.seed, *key)
-            user = SyntheticUser(taste, mode=mode, scale=answering.scale, seed=seed, name=name)
-            users.append((name, answering, user))
-    return users
+            yield name, answering, SyntheticUser(taste, mode=mode, scale=answering.scale, seed=seed, name=name)
 
 
 def _measure(

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._compat import require, resolve_device
-from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import BatchedEncoder
+from edpbrl_gym.features.base import BatchedEncoder, hash_settings, hash_state_dict
+from edpbrl_gym.features.notices import Notices
 
 __all__ = ["OpenClipEncoder", "open_clip_model"]
 
@@ -76,21 +76,7 @@ def _load(package: Any, model: str, pretrained: str | None, device: str) -> Any:
 
 
 def open_clip_model(source: str, device: str | None) -> tuple[Any, str, Any, str]:
-    """Load both towers of an open_clip model, in float32 and evaluation mode.
-
-    Args:
-        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        device: Torch device; None: "cuda" if available, else "cpu".
-
-    Returns:
-        The package, the model's name in the package, the model, and the device.
-
-    Raises:
-        ModuleNotFoundError: The package open_clip is not installed.
-        ValueError: The model or tag is unknown, there is no tag, or the weights do not match the config.
-        FileNotFoundError: The folder or its config is missing.
-        ConnectionError: The hub can't be reached.
-    """
+    """The package, a model's name in it, the model with both towers, in float32 and evaluation mode, and the device."""
     package = require("open_clip", "CLIP encoders")
     target = resolve_device(device)
     model, pretrained = _split_source(source, package)
@@ -102,16 +88,12 @@ class OpenClipEncoder(BatchedEncoder):
 
     The image tower is dropped after loading. Texts are cut at the model's context length (77 tokens for CLIP).
     The fingerprint covers the text tower's weights, the tokenizer and the context length, but not the model's origin.
-
-    Args:
-        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        batch_size: Maximum number of texts per call of the model.
-        device: Torch device; None: "cuda" if available, else "cpu".
+    The source is ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``;
+    the other arguments are those of ``load_encoder``.
 
     Raises:
-        ModuleNotFoundError: The package open_clip is not installed.
         ValueError: The model or tag is unknown, there is no tag, or the weights do not match the config.
-        FileNotFoundError: The folder or its config is missing.
+        ModuleNotFoundError, FileNotFoundError: The package, or the folder or its config, is missing.
         ConnectionError: The hub can't be reached.
     """
 
@@ -136,6 +118,15 @@ class OpenClipEncoder(BatchedEncoder):
         )
         self._causal = _is_causal(self.model)
         self.dimension = int(np.asarray(self._encode_batch(self._prepare(["dimension"]))).shape[1])
+        self.notices = Notices(self.name, int(self.tokenizer.context_length), "tokens", self._pieces)
+
+    def _pieces(self, texts: list[str]) -> list[tuple[int, int]]:
+        """Numbers of tokens with the two marks, and of unknown ones among them: none by bytes, as in CLIP's own."""
+        inner = getattr(self.tokenizer, "tokenizer", None)
+        if inner is None:
+            return [(len(self.tokenizer.encode(text)) + 2, 0) for text in texts]
+        ids = inner([self.tokenizer.clean_fn(text) for text in texts], verbose=False)["input_ids"]
+        return [(len(one), one.count(inner.unk_token_id)) for one in ids]
 
     def _prepare(self, texts: list[str]) -> Any:
         return self.tokenizer(texts)
@@ -168,11 +159,7 @@ def _is_causal(model: Any) -> bool:
 
 
 def _encode_to_the_end(model: Any, tokens: Any) -> Any:
-    """``encode_text`` of a causal tower on the first tokens only (n, length), as far as the longest text goes.
-
-    What comes after a text's end can't change the state there, so this is the same feature. A prompt is 10 to 40 tokens
-    of the 77 to which CLIP pads.
-    """
+    """``encode_text`` of a causal tower on the first tokens only (n, length), as far as the longest text goes."""
     length = tokens.shape[1]
     hidden = model.token_embedding(tokens) + model.positional_embedding[:length]
     hidden = model.ln_final(model.transformer(hidden, attn_mask=model.attn_mask[:length, :length]))

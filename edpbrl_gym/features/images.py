@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._pictures import open_picture
+from edpbrl_gym._pictures import check_pictures, converted
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import Encoder, normalise
+from edpbrl_gym.features.base import Encoder, hash_settings, hash_state_dict, normalise
 from edpbrl_gym.features.clip import open_clip_model
 
 if TYPE_CHECKING:
@@ -35,35 +34,31 @@ IMAGE_ENCODER_FORMS = {
 
 @runtime_checkable
 class ImageEncoder(Encoder, Protocol):
-    """Anything that turns n pictures into an (n, d) array of float32 rows with a norm of about 1.
-
-    The rows of a CLIP model have a norm of exactly 1, and its name is that of the text encoder of the same model.
-    """
+    """Anything that turns n pictures into an (n, d) array of float32 rows with a norm of about 1 (1 of CLIP)."""
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
-        """Return the embeddings, shape (n, d), float32, row i for ``images[i]``."""
+        """Return the embeddings, shape (n, d), float32, row i for ``images[i]``; (0, d) for none.
+
+        Args:
+            images: PIL images or image files (PNG, JPEG or WebP).
+
+        Raises:
+            TypeError: An element is not a picture, or a single picture is given instead of a list.
+            FileNotFoundError: A file is missing.
+            ValueError: A file is not such an image or too large, or the model returns NaN, infinity or a zero vector.
+        """
 
 
 class OpenClipImageEncoder:
     """The image tower of an open_clip model, in float32, with the model's own resizing, crop and colour statistics.
 
-    The text tower is dropped after loading. The embeddings are in the space of ``OpenClipEncoder`` with the same
-    source: their inner products are CLIP similarities. The fingerprint covers the image tower's weights and the
-    preprocessing, but not the model's origin.
-
-    Args:
-        source: ``<model>/<pretrained tag>``, ``<model>/<weights file>``, ``hf-hub:<id>`` or ``local-dir:<folder>``.
-        batch_size: Maximum number of pictures per call of the model.
-        device: Torch device; None: "cuda" if available, else "cpu".
-
-    Raises:
-        ModuleNotFoundError: The package open_clip is not installed.
-        ValueError: The model, tag or device is unknown, there is no tag, or the weights do not match the config.
-        FileNotFoundError: The folder or its config is missing.
-        ConnectionError: The hub can't be reached.
+    The embeddings are in the space of ``OpenClipEncoder`` with the same source: their inner products are CLIP
+    similarities. Arguments and errors are as there; the fingerprint covers the image tower and its preprocessing.
     """
 
     def __init__(self, source: str, *, batch_size: int = 32, device: str | None = None) -> None:
+        from PIL import Image
+
         self.batch_size = check_count(batch_size, "batch_size")
         self.name = f"open_clip:{source}"
         package, _, self.model, self.device = open_clip_model(source, device)
@@ -84,27 +79,14 @@ class OpenClipImageEncoder:
                 "weights": hash_state_dict(self.model.visual.state_dict()),
             }
         )
-        self.dimension = int(self._encode_batch([_blank()]).shape[1])
+        self.dimension = int(self._encode_batch([Image.new("RGB", (8, 8), (128, 128, 128))]).shape[1])
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
-        """Return the embeddings of n pictures.
-
-        Args:
-            images: PIL images or image files (PNG, JPEG or WebP); all colour modes are converted to RGB.
-
-        Returns:
-            Shape (n, d), float32, unit norm; (0, d) for none.
-
-        Raises:
-            TypeError: An element is not a picture, or a single picture is given instead of a list.
-            FileNotFoundError: A file is missing.
-            ValueError: A file is not such an image or too large, or the model returns NaN, infinity or a zero vector.
-        """
-        if isinstance(images, (str, bytes, PathLike)) or not hasattr(images, "__len__"):
-            raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
+        """As ``ImageEncoder.encode_images``; all colour modes are converted to RGB."""
+        check_pictures(images)
         rows = np.empty((len(images), self.dimension), dtype=np.float32)
         for start in range(0, len(images), self.batch_size):
-            chunk = [_open(image, start + i) for i, image in enumerate(images[start : start + self.batch_size])]
+            chunk = [converted(image, "RGB") for image in images[start : start + self.batch_size]]
             labels = [f"picture {start + i}" for i in range(len(chunk))]
             rows[start : start + len(chunk)] = normalise(self._encode_batch(chunk), labels, self.dimension, self.name)
         return rows
@@ -118,11 +100,7 @@ class OpenClipImageEncoder:
 
 
 def check_image_encoder_spec(spec: object) -> str:
-    """Return ``spec`` if it has one of the ``IMAGE_ENCODER_FORMS``; nothing is imported or loaded.
-
-    Raises:
-        ValueError: It has another form or is not a string; the message lists the forms.
-    """
+    """Return ``spec`` if it has one of the ``IMAGE_ENCODER_FORMS``, else raise a ValueError that lists them."""
     kind, _, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if isinstance(spec, str) and (spec == "strokes" or (kind == "open_clip" and source)):
         return spec
@@ -130,43 +108,16 @@ def check_image_encoder_spec(spec: object) -> str:
     raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
 
 
-def load_image_encoder(spec: str, *, batch_size: int = 32, device: str | None = None) -> ImageEncoder:
-    """Return the image encoder that ``spec`` names.
-
-    Args:
-        spec: One of ``IMAGE_ENCODER_FORMS``; for a CLIP model ``load_encoder(spec)`` is the text encoder of the same
-            space.
-        batch_size: Maximum number of pictures per call of the model.
-        device: Torch device; None: "cuda" if available, else "cpu".
+def load_image_encoder(spec: str) -> ImageEncoder:
+    """Return the image encoder that one of the ``IMAGE_ENCODER_FORMS`` names.
 
     Raises:
-        ValueError: The form, model, tag or device is unknown, or the weights do not match.
-        ModuleNotFoundError: The package open_clip is not installed.
-        FileNotFoundError: A folder or file is missing.
-        ConnectionError: The model hub can't be reached.
+        ValueError: The form, model or tag is unknown, or the weights do not match.
+        ModuleNotFoundError, FileNotFoundError, ConnectionError: As for ``OpenClipEncoder``.
     """
     kind, _, source = check_image_encoder_spec(spec).partition(":")
     if kind == "strokes":
         from edpbrl_gym.features.strokes import StrokeEncoder
 
         return StrokeEncoder()
-    return OpenClipImageEncoder(source, batch_size=batch_size, device=device)
-
-
-def _blank() -> Image:
-    """A small grey picture."""
-    from PIL import Image
-
-    return Image.new("RGB", (8, 8), (128, 128, 128))
-
-
-def _open(image: Any, index: int) -> Image:
-    """Return a picture in RGB."""
-    from PIL import Image
-
-    if isinstance(image, (str, PathLike)):
-        with open_picture(image) as opened:
-            return opened.convert("RGB")
-    if not isinstance(image, Image.Image):
-        raise TypeError(f"Expected PIL images or image files, got {type(image).__name__} at index {index}")
-    return image.convert("RGB")
+    return OpenClipImageEncoder(source)

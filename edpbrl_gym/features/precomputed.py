@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._files import reading, replacing
 from edpbrl_gym._validation import check_array
-from edpbrl_gym.features._hashing import hash_arrays, hash_settings
-from edpbrl_gym.features.base import check_texts, normalise
+from edpbrl_gym.features.base import hash_arrays, hash_settings, normalise
+from edpbrl_gym.features.notices import check_texts
 
 __all__ = ["PrecomputedEncoder", "save_precomputed"]
 
@@ -22,13 +22,13 @@ _FORM = "an .npz with the arrays texts (n,) and embeddings (n, d), or a .safeten
 
 
 def save_precomputed(path: str | os.PathLike[str], texts: Sequence[str], embeddings: ArrayLike) -> None:
-    """Write texts and embeddings for ``load_encoder("precomputed:<path>")``.
+    """Write n distinct texts and embeddings (n, d) for ``load_encoder("precomputed:<path>")``.
 
     Args:
         path: File name ending in .npz (arrays ``texts`` and ``embeddings``) or .safetensors (tensor ``embeddings``, and
             the texts as a JSON list in the metadata entry ``texts``).
-        texts: n distinct strings.
-        embeddings: Array (n, d), finite, without zero rows.
+        texts: Distinct strings.
+        embeddings: Finite, without zero rows.
 
     Raises:
         ValueError: The file has another ending, or texts and embeddings do not match.
@@ -48,7 +48,6 @@ def save_precomputed(path: str | os.PathLike[str], texts: Sequence[str], embeddi
 
 
 def _read(path: Path) -> tuple[Any, Any]:
-    """Return (texts, embeddings) of a file, unchecked."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             return file["texts"].tolist(), file["embeddings"]
@@ -59,10 +58,7 @@ def _read(path: Path) -> tuple[Any, Any]:
 
 
 class PrecomputedEncoder:
-    """Looks up texts in a file of embeddings; a text that is not in the file raises an error.
-
-    Args:
-        path: The file, see ``save_precomputed``.
+    """Looks up texts in a file of ``save_precomputed``.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -107,12 +103,7 @@ class PrecomputedEncoder:
         self.fingerprint = hash_settings({"kind": "precomputed", "texts": checked_texts, "rows": hash_arrays(arrays)})
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
-        """Return the stored embeddings, shape (n, d), float32, unit norm; ``progress`` is ignored.
-
-        Raises:
-            TypeError: The texts are not a list of strings.
-            ValueError: A text is not in the file; the message names it.
-        """
+        """As ``TextEncoder.encode``, looked up; a text that is not in the file is a ValueError that names it."""
         checked_texts = check_texts(texts)
         missing = [text for text in dict.fromkeys(checked_texts) if text not in self.index]
         if missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._compat import require, resolve_device
-from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import BatchedEncoder, quiet_loading
+from edpbrl_gym.features.base import BatchedEncoder, hash_settings, hash_state_dict, hash_tokenizer, quiet_loading
+from edpbrl_gym.features.notices import Notices
 
 __all__ = ["SentenceTransformerEncoder"]
 
 
 def _load_model(source: str, device: str | None) -> Any:
-    """Return a SentenceTransformer in float32, in evaluation mode."""
     package = require("sentence_transformers", "sentence encoders")
-    target = resolve_device(device)
     with quiet_loading("sentence encoders"):
-        model = package.SentenceTransformer(source, device=target)
-    return model.float().eval()
+        return package.SentenceTransformer(source, device=resolve_device(device)).float().eval()
 
 
-def _token_counts(model: Any, texts: list[str]) -> Sequence[int]:
-    """Return the number of tokens of each text up to the model's limit, or of characters if it has no tokenizer."""
+def _tokenizer(model: Any) -> Any:
+    """The tokenizer of transformers that a model, or its processor of texts and pictures, has; else None."""
     from transformers import PreTrainedTokenizerBase
 
     tokenizer = getattr(model, "tokenizer", None)
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        return [len(text) for text in texts]
-    limit = model.max_seq_length or np.iinfo(np.int32).max
-    return [min(len(ids), limit) for ids in tokenizer(texts, verbose=False)["input_ids"]]
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    return tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None
+
+
+def _limit(model: Any) -> int | None:
+    """The number of tokens that a model reads of a text; None without a limit."""
+    length = model.max_seq_length
+    return int(length) if length is not None and 0 < length < np.iinfo(np.int32).max else None
 
 
 def _run(model: Any, texts: list[str]) -> ArrayLike:
@@ -42,46 +42,36 @@ def _run(model: Any, texts: list[str]) -> ArrayLike:
     return model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
 
 
-def _looks_like_path(source: str) -> bool:
-    return source.startswith(("/", "./", "../", "~", "\\")) or source.count("/") > 1 or "\\" in source
-
-
 def _load_source(source: str, device: str | None) -> Any:
     folder = Path(source).expanduser()
     if folder.is_dir():
         try:
             return _load_model(str(folder), device)
-        except ImportError:
-            raise
         except Exception as error:  # the libraries raise many kinds for a damaged folder
-            if isinstance(error, ValueError) and str(error).startswith("Expected"):
+            if isinstance(error, ImportError) or str(error).startswith("Expected"):
                 raise
             raise ValueError(
                 f"Expected a sentence-transformers model in {folder}, got {type(error).__name__}: {error}; "
                 "save one there with SentenceTransformer.save(folder)"
             ) from error
-    if _looks_like_path(source):
+    if source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or "\\" in source:  # no hub id
         raise FileNotFoundError(f"Expected a model folder at {folder}, got no such folder; check the path")
     try:
         return _load_model(source, device)
     except OSError as error:
+        reason = " ".join(str(error).split())[:300]
         raise ConnectionError(
             f"Expected the model {source!r} from the model hub, but the hub could not be reached or has no such model "
-            f"({type(error).__name__}); download it where there is a connection and use "
+            f"({type(error).__name__}: {reason}); download it where there is a connection and use "
             f"'sentence-transformers:<local folder>', or use 'minilm', which needs none"
         ) from error
 
 
 class SentenceTransformerEncoder(BatchedEncoder):
-    """Any sentence-transformers model, by hub id or local folder, in float32.
+    """Any sentence-transformers model, by hub id or local folder (the source), in float32.
 
     The fingerprint covers the weights and settings of all modules and the tokenizer, but not the model's origin: a hub
-    id and a folder with the same model share their cache.
-
-    Args:
-        source: Hub id such as "sentence-transformers/all-mpnet-base-v2", or a folder.
-        batch_size: Maximum number of texts per call of the model.
-        device: Torch device; None: "cuda" if available, else "cpu".
+    id and a folder with the same model share their cache. The other arguments are those of ``load_encoder``.
 
     Raises:
         FileNotFoundError: The folder does not exist.
@@ -95,23 +85,27 @@ class SentenceTransformerEncoder(BatchedEncoder):
         self.model = _load_source(source, device)
         self.fingerprint = _model_fingerprint(self.model)
         self.dimension = int(np.asarray(_run(self.model, ["dimension"])).shape[1])
+        self.tokenizer = _tokenizer(self.model)
+        if self.tokenizer is not None:
+            self.notices = Notices(self.name, _limit(self.model), "tokens", self._pieces)
+
+    def _pieces(self, texts: list[str]) -> list[tuple[int, int]]:
+        tokenizer = self.tokenizer
+        prompt = (self.model.prompts or {}).get(self.model.default_prompt_name) or ""
+        ids = tokenizer([prompt + text for text in texts], verbose=False)["input_ids"]
+        return [(len(one), one.count(tokenizer.unk_token_id)) for one in ids]
 
     def _lengths(self, prepared: Sequence[str]) -> Sequence[int]:
-        return _token_counts(self.model, list(prepared))
+        if self.tokenizer is None:
+            return [len(text) for text in prepared]
+        limit = _limit(self.model) or np.iinfo(np.int32).max
+        return [min(len(ids), limit) for ids in self.tokenizer(list(prepared), verbose=False)["input_ids"]]
 
     def _encode_batch(self, prepared: Sequence[str]) -> ArrayLike:
         return _run(self.model, list(prepared))
 
 
 def _model_fingerprint(model: Any) -> str:
-    tokenizer = getattr(model, "tokenizer", None)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        tokens = json.loads(backend.to_str())
-        tokens = {key: value for key, value in tokens.items() if key not in ("padding", "truncation")}  # set per call
-    else:
-        vocabulary = getattr(tokenizer, "get_vocab", None)
-        tokens = type(tokenizer).__name__ if vocabulary is None else vocabulary()
     modules = [
         [type(module).__name__, module.get_config_dict() if hasattr(module, "get_config_dict") else repr(module)]
         for module in model
@@ -122,7 +116,7 @@ def _model_fingerprint(model: Any) -> str:
         "max_seq_length": model.max_seq_length,
         "prompt": (model.prompts or {}).get(model.default_prompt_name),
         "truncate_dim": model.truncate_dim,
-        "tokenizer": hash_settings(tokens),
+        "tokenizer": hash_tokenizer(getattr(model, "tokenizer", None)),
         "weights": hash_state_dict(model.state_dict()),
     }
     return hash_settings(settings)

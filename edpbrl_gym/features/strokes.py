@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._compat import Need, check_installed
-from edpbrl_gym._pictures import open_picture
-from edpbrl_gym.features._hashing import hash_settings
+from edpbrl_gym._pictures import check_pictures, converted
+from edpbrl_gym.features.base import hash_settings
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,9 +33,7 @@ _FARTHEST = 3.0
 
 
 def measure_strokes(pictures: NDArray[np.floating]) -> Floats:
-    """Measure grey pictures of bright strokes on a dark ground.
-
-    All lengths are in units of half the picture, so the size in pixels hardly matters.
+    """Measure grey pictures of bright strokes on a dark ground, with lengths in units of half the picture.
 
     - ink: mean brightness;
     - thickness: ink per length of its outline (total variation);
@@ -92,22 +90,13 @@ def _correlation(first: Floats, second: Floats) -> Floats:
     return np.asarray((left * right).sum(axis=(1, 2)) / np.maximum(norms, _TINY))
 
 
-def handwritten_digits() -> Any:
-    """scikit-learn's handwritten digits: ``images`` in 0..16 of shape (1797, 8, 8), their rows ``data``, ``target``.
-
-    Raises:
-        ModuleNotFoundError: scikit-learn is not installed.
-    """
-    check_installed(Need("sklearn", "handwritten digits", "images"))
-    from sklearn.datasets import load_digits
-
-    return load_digits()
-
-
 @functools.lru_cache(maxsize=1)
 def _of_real_digits() -> tuple[Floats, Floats]:
     """Mean and standard deviation of every measure over scikit-learn's handwritten digits, (12,) each."""
-    measures = measure_strokes(handwritten_digits().images / 16.0)
+    check_installed(Need("sklearn", "handwritten digits", "images"))
+    from sklearn.datasets import load_digits
+
+    measures = measure_strokes(load_digits().images / 16.0)  # from 0..16, shape (1797, 8, 8)
     return measures.mean(axis=0), measures.std(axis=0)
 
 
@@ -126,20 +115,11 @@ class StrokeEncoder:
         self.fingerprint = hash_settings({"kind": "strokes", "measures": MEASURES, "version": _VERSION})
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
-        """Return the features of n pictures, shape (n, 12), float32; colours count by their brightness.
-
-        Args:
-            images: PIL images or image files, all of one size.
-
-        Raises:
-            TypeError: A single picture is given instead of a list.
-            FileNotFoundError, ValueError: A file is missing or no picture, or sizes differ.
-        """
-        if isinstance(images, (str, bytes, PathLike)) or not hasattr(images, "__len__"):
-            raise TypeError(f"Expected a list of pictures, got {type(images).__name__}; write [picture]")
+        """As ``ImageEncoder.encode_images``, of pictures of one size, whose colours count by their brightness."""
+        check_pictures(images)
         if not len(images):
             return np.empty((0, self.dimension), dtype=np.float32)
-        arrays = [_grey(image) for image in images]
+        arrays = [np.asarray(converted(image, "L")) for image in images]
         if len({array.shape for array in arrays}) > 1:
             raise ValueError("Expected pictures of one size, got several; resize them first")
         mean, deviation = _of_real_digits()
@@ -147,10 +127,7 @@ class StrokeEncoder:
         return (rows / np.sqrt(self.dimension)).astype(np.float32)
 
     def direction(self, **measures: float) -> Floats:
-        """A taste of unit norm from weights of measures, such as ``direction(thickness=1, slant=1)``, shape (12,).
-
-        Args:
-            **measures: Weight by name, with "_" for a blank; the others are 0.
+        """A taste of unit norm from weights of measures, such as ``direction(thickness=1, middle_ink=1)``, shape (12,).
 
         Raises:
             ValueError: An unknown measure, or all weights are 0.
@@ -165,10 +142,3 @@ class StrokeEncoder:
         if norm == 0:
             raise ValueError("Expected at least one measure with a weight other than 0, got none")
         return theta / norm
-
-
-def _grey(image: Image | PathLike[str] | str) -> NDArray[np.uint8]:
-    if isinstance(image, (str, PathLike)):
-        with open_picture(image) as opened:
-            return np.asarray(opened.convert("L"))
-    return np.asarray(image.convert("L"))

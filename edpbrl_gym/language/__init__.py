@@ -1,10 +1,9 @@
-"""Language models as policies: loading, sampling, REINFORCE, and the project's own model of prompts."""
+"""Language models as policies: loading, sampling, and REINFORCE."""
 
 from edpbrl_gym.language.model import LanguageModel, load_language_model
 from edpbrl_gym.language.policies import Policies, load_policies, make_policies
 from edpbrl_gym.language.settings import ReinforceSettings
 from edpbrl_gym.language.trainer import train
-from edpbrl_gym.language.training import train_prompt_lm
 
 __all__ = [
     "LanguageModel",
@@ -14,5 +13,4 @@ __all__ = [
     "load_policies",
     "make_policies",
     "train",
-    "train_prompt_lm",
 ]

@@ -20,10 +20,6 @@ class PrefixDecoder:
     The key and value of token p of a text are in slot p of the text's row. For a longer text only the new tokens are
     fed; a text that was cut or replaced keeps the common beginning and is fed from there on, so texts grow and restart
     independently. A call feeds only the texts that changed, in one forward pass.
-
-    Args:
-        model: The language model.
-        lanes: n >= 1 texts.
     """
 
     def __init__(self, model: LanguageModel, lanes: int) -> None:
@@ -96,9 +92,9 @@ class PrefixDecoder:
         input_ids = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in new], device=device)
         counts = torch.tensor([len(tokens) for tokens in new], device=device)
         cached = torch.tensor(known, device=device)
-        places = torch.arange(width, device=device)[None]
-        mask = torch.cat([torch.arange(past, device=device)[None] < cached[:, None], places < counts[:, None]], dim=1)
-        positions = cached[:, None] + torch.minimum(places, counts[:, None] - 1)
+        columns = torch.arange(width, device=device)[None]
+        mask = torch.cat([torch.arange(past, device=device)[None] < cached[:, None], columns < counts[:, None]], dim=1)
+        positions = cached[:, None] + torch.minimum(columns, counts[:, None] - 1)
         cache = self._cache(rows, past)
         output = self.model.model(
             input_ids=input_ids,
@@ -107,7 +103,7 @@ class PrefixDecoder:
             past_key_values=cache,
             use_cache=True,
         )
-        self._store(cache, rows, positions, past, places < counts[:, None])
+        self._store(cache, rows, positions, past, columns < counts[:, None])
         logits = output.logits[torch.arange(len(rows), device=device), counts - 1].float()
         if self._logits is None:
             self._logits = logits.new_zeros((self.lanes, logits.shape[-1]))
@@ -125,7 +121,7 @@ class PrefixDecoder:
         return cache
 
     def _store(self, cache: Any, rows: list[int], positions: torch.Tensor, past: int, valid: torch.Tensor) -> None:
-        """Write the new keys and values of the valid places into their slots."""
+        """Write the new keys and values of the valid columns into their slots."""
         import torch
 
         self._grow(cache, int(positions.max()) + 1)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._compat import Need, check_installed, require, resolve_device
-from edpbrl_gym.features._hashing import hash_settings, hash_state_dict
-from edpbrl_gym.features.base import quiet_loading
+from edpbrl_gym.features.base import hash_settings, hash_state_dict, hash_tokenizer, quiet_loading
 from edpbrl_gym.language.words import WordRules
 
 if TYPE_CHECKING:
@@ -73,18 +72,13 @@ class LanguageModel:
         return WordRules.of_tokenizer(self.tokenizer)
 
     @cached_property
-    def _never(self) -> dict[torch.device, torch.Tensor]:
-        return {}
-
-    def never_written(self, device: torch.device) -> torch.Tensor:
-        """Tokens that are never written, bool (V,) on ``device``: special ones other than EOS, and empty ones."""
+    def never_written(self) -> torch.Tensor:
+        """Tokens that are never written, bool (V,) on the CPU: special ones other than EOS, and empty ones."""
         import torch
 
-        if device not in self._never:
-            never = torch.from_numpy(~self.rules.allowed)
-            never[self.rules.eos] = False
-            self._never[device] = never.to(device)
-        return self._never[device]
+        never = torch.from_numpy(~self.rules.allowed)
+        never[self.rules.eos] = False
+        return never
 
     def start_tokens(self, prefix: str = "") -> tuple[int, ...]:
         """The start token and the tokens of ``prefix``."""
@@ -102,15 +96,10 @@ class LanguageModel:
 
 
 def load_tokenizer(spec: Spec = None) -> Any:
-    """Return the tokenizer of a language model without loading its weights.
-
-    Args:
-        spec: See ``load_language_model``.
+    """Return the tokenizer of a language model without loading its weights; see ``load_language_model``.
 
     Raises:
-        FileNotFoundError: If a local folder or a file in it is missing.
-        ConnectionError: If the hub can't be reached or has no such model.
-        ValueError: If the folder holds no loadable tokenizer, or one without an end-of-sequence token.
+        ValueError: Also if it has no end-of-sequence token.
     """
     source, folder = _source(spec)
     if folder is not None:
@@ -127,26 +116,22 @@ def load_tokenizer(spec: Spec = None) -> Any:
     return tokenizer
 
 
-def load_language_model(
-    spec: Spec = None, *, device: str | None = None, dtype: str | torch.dtype | None = None
-) -> LanguageModel:
-    """Return a causal language model in evaluation mode.
+def load_language_model(spec: Spec = None, *, device: str | None = None) -> LanguageModel:
+    """Return a causal language model in evaluation mode, with float32 weights.
 
     Args:
         spec: A hub id such as "Gustavosta/MagicPrompt-Stable-Diffusion" (the paper's), a local folder as
             ``save_pretrained`` writes it, or None for the project's own small prompt model, which ships with the
             package (docs/prompt-language-model.md). Code that comes with a model is never run.
         device: torch device; None is "cuda" where there is one, else "cpu".
-        dtype: Type of the weights, such as "bfloat16"; None is float32.
 
     Raises:
         FileNotFoundError: If a local folder or a file in it is missing.
         ConnectionError: If the hub can't be reached or has no such model.
-        ValueError: If it is no causal language model, or model and tokenizer don't fit, or the device or type is
-            unknown.
+        ValueError: If it is no causal language model, or model and tokenizer don't fit, or the device is unknown.
     """
     source, folder = _source(spec)
-    target, kind = resolve_device(device), _dtype(dtype)
+    target = resolve_device(device)
     if folder is not None:
         _require_files(folder, ("config.json",), "configuration")
         _require_files(folder, _WEIGHTS, "weights")
@@ -156,7 +141,7 @@ def load_language_model(
         config = package.AutoConfig.from_pretrained(source)
         if getattr(config, "is_encoder_decoder", False):
             raise ValueError("it is an encoder-decoder model")
-        model = package.AutoModelForCausalLM.from_pretrained(source, config=config, dtype=kind)
+        model = package.AutoModelForCausalLM.from_pretrained(source, config=config, dtype="float32")
     rows = int(model.get_input_embeddings().weight.shape[0])
     if max(tokenizer.get_vocab().values()) >= rows:
         raise ValueError(
@@ -212,34 +197,20 @@ def _readable_errors(source: str, folder: Path | None, kind: str) -> Iterator[No
         raise
     except Exception as error:  # the libraries raise many kinds for a damaged folder
         if folder is None and isinstance(error, OSError):
+            reason = " ".join(str(error).split())[:300]
             raise ConnectionError(
                 f"Expected {kind} {source!r} from the model hub, but the hub could not be reached or has no such model "
-                f"({type(error).__name__}); download it where there is a connection and give its folder, or name "
-                "no model: the one of the package needs no connection."
+                f"({type(error).__name__}: {reason}); download it where there is a connection and give its folder, or "
+                "name no model: the one of the package needs no connection."
             ) from error
         raise ValueError(f"Expected {kind} in {source!r}, got {type(error).__name__}: {error}") from error
 
 
-def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
-    import torch
-
-    if dtype is None:
-        return torch.float32
-    resolved = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(resolved, torch.dtype) or not resolved.is_floating_point:
-        raise ValueError(f"Expected dtype as 'float32', 'bfloat16' or 'float16', got {dtype!r}.")
-    return resolved
-
-
 def _fingerprint(model: Any, tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokens = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
-    if backend is not None:
-        tokens = {key: value for key, value in tokens.items() if key not in ("padding", "truncation")}  # set per call
     settings = {
         "kind": "causal-lm",
         "model": type(model).__name__,
-        "tokenizer": hash_settings(tokens),
+        "tokenizer": hash_tokenizer(tokenizer),
         "start": [tokenizer.bos_token_id, tokenizer.eos_token_id],
         "weights": hash_state_dict(model.state_dict()),
     }

@@ -26,20 +26,7 @@ __all__ = ["TruncatedObjective", "d_objective"]
 
 
 def d_objective(features: ArrayLike, regularization: float = 1.0) -> Floats:
-    """Return the D-criterion of every meta-sample.
-
-    Args:
-        features: embeddings of the truncated prompts, (M, T, K, H, d): ``features[m, t, q, h]`` is the prompt of policy
-            q in trajectory t of meta-sample m after h + 1 words.
-        regularization: lambda, above 0.
-
-    Returns:
-        log det(sum_t sum_h I_h + lambda E), shape (M,).
-
-    Raises:
-        TypeError: the features are no array of numbers.
-        ValueError: wrong shape, NaN, fewer than two policies, or lambda that is not positive.
-    """
+    """Return log det(sum_t sum_h I_h + lambda E) of every meta-sample, shape (M,); see `TruncatedObjective`."""
     return TruncatedObjective(features, regularization).values
 
 
@@ -49,7 +36,8 @@ class TruncatedObjective:
     All computation is in float64. Parts are computed on first use, and raise a ValueError if lambda is too small.
 
     Args:
-        features: (M, T, K, H, d), see `d_objective`; K >= 2.
+        features: embeddings of the truncated prompts, (M, T, K, H, d), K >= 2: ``features[m, t, q, h]`` is the prompt
+            of policy q in trajectory t of meta-sample m after h + 1 words.
         regularization: lambda, above 0.
 
     Attributes:
@@ -112,31 +100,6 @@ class TruncatedObjective:
         logarithms: Floats = 2.0 * np.log(diagonal).sum(axis=1)
         missing = self.shape[-1] - diagonal.shape[1] if self._wide else 0
         return logarithms + missing * np.log(self.regularization)
-
-    @cached_property
-    def gains(self) -> Floats:
-        """Gain of the positions from h on, (M, H + 1).
-
-        ``gains[m, h]`` is L_m minus the objective of the positions before h (of all prompts), so ``gains[:, 0]`` is
-        L - d log lambda and ``gains[:, H]`` is 0.
-        """
-        samples, episodes, policies, words, dimension = self.shape
-        objectives = np.empty((samples, words + 1))  # objective of the positions before h
-        objectives[:, 0] = dimension * np.log(self.regularization)
-        objectives[:, words] = self.values
-        if self._wide:
-            # the leading blocks of a Cholesky factor are the factors of the leading blocks
-            logarithms = 2.0 * np.log(np.diagonal(self._factor, axis1=1, axis2=2) / np.sqrt(self.regularization))
-            steps = logarithms.reshape(samples, words, episodes * policies).sum(axis=2)
-            objectives[:, 1:] = objectives[:, :1] + np.cumsum(steps, axis=1)
-            return np.asarray(self.values[:, None] - objectives)
-        information = self.regularization * np.eye(dimension) + np.zeros((samples, 1, 1))
-        for position in range(words - 1):
-            rows = self._rows[:, position].reshape(samples, -1, dimension)
-            information += rows.swapaxes(1, 2) @ rows
-            diagonal = np.diagonal(self._cholesky(information), axis1=1, axis2=2)
-            objectives[:, position + 1] = 2.0 * np.log(diagonal).sum(axis=1)
-        return np.asarray(self.values[:, None] - objectives)
 
     @cached_property
     def contributions(self) -> Floats:

@@ -5,31 +5,132 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edpbrl_gym._compat import require
+from edpbrl_gym._files import replacing
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.language.model import LanguageModel
-from edpbrl_gym.language.policy_set import Policies, add_noise, policy_stream, weight_bytes
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AdapterPolicies", "CopiedPolicies", "Policies", "load_policies", "make_policies"]
+__all__ = ["AdapterPolicies", "CopiedPolicies", "Policies", "load_policies", "make_policies", "policy_stream"]
+
+
+_FIRST_WEIGHTS = int.from_bytes(b"policies", "big")  # purpose of the random streams here, unique to this module
+
+
+class Policies(ABC):
+    """K policies that start from one language model, the base.
+
+    Policies are used one at a time, inside ``with policies.policy(q) as language: ...``.
+
+    Attributes:
+        base: The language model from which all start; use its weights through `base_model`.
+        num_options: K.
+        options: Options of the class, JSON-able.
+    """
+
+    kind: str
+
+    def __init__(self, base: LanguageModel, num_options: int, options: dict[str, Any]) -> None:
+        self.base = base
+        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.options = options
+
+    @abstractmethod
+    def policy(self, index: int) -> AbstractContextManager[LanguageModel]:
+        """Context in which policy ``index`` may be sampled and scored."""
+
+    @abstractmethod
+    def base_model(self) -> AbstractContextManager[LanguageModel]:
+        """Context in which the base may be sampled and scored."""
+
+    @abstractmethod
+    def language_models(self) -> list[LanguageModel]:
+        """The K policies as language models that may be used side by side, to sample and score without gradients."""
+
+    @abstractmethod
+    def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
+        """Learnable parameters of policy ``index`` by name; all policies have the same names."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The learnable parameters of all policies."""
+        return [parameter for q in range(self.num_options) for _, parameter in self.named_parameters(q)]
+
+    def finite(self) -> bool:
+        """Whether all learnable parameters are finite."""
+        import torch
+
+        with torch.no_grad():
+            checks = [torch.isfinite(parameter).all() for parameter in self.parameters()]
+        return bool(torch.stack(checks).all())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Copies of all learnable parameters, on the CPU, by ``<policy>.<parameter>``."""
+        return {
+            f"{q}.{name}": parameter.detach().cpu().clone().contiguous()
+            for q in range(self.num_options)
+            for name, parameter in self.named_parameters(q)
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Set all learnable parameters to a ``state``; a ValueError if names or shapes differ."""
+        import torch
+
+        parameters = {f"{q}.{name}": p for q in range(self.num_options) for name, p in self.named_parameters(q)}
+        if parameters.keys() != state.keys() or any(parameters[name].shape != state[name].shape for name in parameters):
+            raise ValueError(
+                f"Expected the weights of {self.num_options} policies ({self.kind}) of {self.base.name} with options "
+                f"{self.options}, got others; make the policies with the settings that the weights were saved with."
+            )
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(state[name])
+
+    def save(self, folder: str | Path, *, about: dict[str, Any] | None = None) -> None:
+        """Write policies.safetensors and policies.json, with JSON-able notes ``about``; `load_policies` reads them."""
+        from safetensors.torch import save
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        data = {
+            "kind": self.kind,
+            "num_options": self.num_options,
+            "options": self.options,
+            "base": self.base.name,
+            "base_fingerprint": self.base.fingerprint,
+            "about": about or {},
+        }
+        with replacing(target / "policies.safetensors") as part:
+            part.write_bytes(save(self.state()))  # so that a full disk raises an OSError
+        with replacing(target / "policies.json") as part:
+            part.write_text(json.dumps(data, indent=2), encoding="utf-8")
+
+    def _check_index(self, index: int) -> int:
+        number = check_count(index, "policy", minimum=0)
+        if number >= self.num_options:
+            raise ValueError(f"Expected policy in 0..{self.num_options - 1}, got {number}")
+        return number
+
+
+def policy_stream(seed: int, policy: int) -> int:
+    """Seed of a policy's own random stream, distinct from all other streams of the same seed."""
+    return int(np.random.SeedSequence([seed, _FIRST_WEIGHTS, policy]).generate_state(1, np.uint64)[0] >> 1)
 
 
 class CopiedPolicies(Policies):
     """K full copies of a language model (the paper's setting), besides the base itself.
 
-    Args:
-        base: The language model, left unchanged.
-        num_options: K.
-        noise: Standard deviation of Gaussian noise added to every initial weight, so that policies differ.
-        seed: Seed of the noise.
+    Gaussian ``noise`` of that standard deviation is added to every initial weight, so that policies differ.
 
     Raises:
         ValueError: If a number is out of range.
@@ -38,37 +139,35 @@ class CopiedPolicies(Policies):
     kind = "copies"
 
     def __init__(self, base: LanguageModel, num_options: int, *, noise: float = 0.0, seed: int = 0) -> None:
+        import torch
+
         level = check_number(noise, "noise", minimum=0.0)
         super().__init__(base, num_options, {"noise": level, "seed": check_count(seed, "seed", minimum=0)})
         self._models: list[LanguageModel] = []
         for q in range(self.num_options):
             model = copy.deepcopy(base.model).requires_grad_(True)
-            add_noise([parameter for _, parameter in model.named_parameters()], level, seed, q)
+            if level:
+                generator = torch.Generator().manual_seed(policy_stream(seed, q))
+                for parameter in model.parameters():
+                    values = torch.empty(parameter.shape).normal_(generator=generator)
+                    parameter.data.add_(values.to(parameter), alpha=level)
             language = replace(base, model=model)
             vars(language)["rules"] = base.rules  # the same tokenizer: derive its words once, not K times
             self._models.append(language)
 
     @contextmanager
     def policy(self, index: int) -> Iterator[LanguageModel]:
-        """The copy. See the base class."""
         yield self._models[self._check_index(index)]
 
     @contextmanager
     def base_model(self) -> Iterator[LanguageModel]:
-        """The base model. See the base class."""
         yield self.base
 
     def language_models(self) -> list[LanguageModel]:
-        """The copies. See the base class."""
         return list(self._models)
 
     def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
-        """All weights of the copy, tied ones once. See the base class."""
         return list(self._models[self._check_index(index)].model.named_parameters())
-
-    def memory(self) -> int:
-        """K + 1 models. See the base class."""
-        return weight_bytes([language.model for language in [self.base, *self._models]])
 
 
 class AdapterPolicies(Policies):
@@ -171,14 +270,12 @@ class AdapterPolicies(Policies):
 
     @contextmanager
     def policy(self, index: int) -> Iterator[LanguageModel]:
-        """The model with that adapter. See the base class."""
         self._peft.base_model.set_adapter(f"policy_{self._check_index(index)}")
         self._require_gradients()
         yield self.base
 
     @contextmanager
     def base_model(self) -> Iterator[LanguageModel]:
-        """The model without an adapter. See the base class."""
         self._peft.base_model.disable_adapter_layers()
         try:
             yield self.base
@@ -187,23 +284,17 @@ class AdapterPolicies(Policies):
             self._require_gradients()
 
     def language_models(self) -> list[LanguageModel]:
-        """One view of the model for each adapter, which activates the adapter when called. See the base class."""
         views = [replace(self.base, model=_AdapterView(self, q)) for q in range(self.num_options)]
         for view in views:
             vars(view)["rules"] = self.base.rules
         return views
 
     def named_parameters(self, index: int) -> list[tuple[str, torch.nn.Parameter]]:
-        """A and B of the adapter. See the base class."""
         return self._named[self._check_index(index)]
-
-    def memory(self) -> int:
-        """One model and K adapters. See the base class."""
-        return weight_bytes([self._peft])
 
 
 class _AdapterView:
-    """The model under one adapter."""
+    """The model under one adapter, which is activated by every call."""
 
     def __init__(self, policies: AdapterPolicies, index: int) -> None:
         self._policies, self._index = policies, index
@@ -219,13 +310,7 @@ class _AdapterView:
 
 
 def make_policies(base: LanguageModel, num_options: int, *, kind: str = "adapters", **options: Any) -> Policies:
-    """Make K policies.
-
-    Args:
-        base: The language model from which they start.
-        num_options: K.
-        kind: "adapters" (`AdapterPolicies`) or "copies" (`CopiedPolicies`).
-        **options: Options of the class.
+    """Make K policies of a kind, "adapters" (`AdapterPolicies`) or "copies" (`CopiedPolicies`), with its options.
 
     Raises:
         ValueError: If the kind is unknown or an option is out of range.
@@ -238,10 +323,6 @@ def make_policies(base: LanguageModel, num_options: int, *, kind: str = "adapter
 
 def load_policies(folder: str | Path, base: LanguageModel) -> Policies:
     """Return saved policies.
-
-    Args:
-        folder: Folder written by ``Policies.save``.
-        base: The language model from which they started, freshly loaded.
 
     Raises:
         FileNotFoundError: If the folder holds no policies.

@@ -10,14 +10,14 @@ completes word H, are forced and have probability one. Hence the probabilities o
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.language.divergence import DivergedError
 from edpbrl_gym.language.model import LanguageModel
-from edpbrl_gym.language.samples import Samples
+from edpbrl_gym.language.training_log import DivergedError
 from edpbrl_gym.language.words import WordRules, word_prefixes
 
 if TYPE_CHECKING:
@@ -30,10 +30,60 @@ __all__ = [
     "log_probabilities",
     "sample_prompts",
     "token_scores",
-    "word_prefixes",
 ]
 
 _KEEP = 0.75  # a batch drops its finished rows when less than this share of its rows is alive
+_ROWWISE = ("tokens", "lengths", "stopped", "log_probabilities", "num_words", "inside")
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Sampled prompts: one row of choices (tokens, then possibly the stop) for each, on the CPU."""
+
+    tokens: torch.Tensor  # chosen tokens, int64 (n, L); EOS stands for the stop, entries beyond the end are undefined
+    lengths: torch.Tensor  # choices of each row, int64 (n,): its text tokens, and one more where ``stopped``
+    stopped: torch.Tensor  # whether the row ended by the stop event rather than by force, bool (n,)
+    texts: list[str]  # the prompts, prefix included, without surrounding white space
+    log_probabilities: torch.Tensor  # of each choice when it was drawn, float64 (n, L), 0 beyond the end
+    num_words: torch.Tensor  # words begun before each choice, int64 (n, L)
+    inside: torch.Tensor  # whether the text before the choice ended inside a word, bool (n, L)
+    start: tuple[int, ...]  # tokens before the first choice: the start token and those of the prefix
+    words: int  # H, the word budget
+    max_tokens: int  # the token budget
+    temperature: float  # of the draws
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """Which entries of ``tokens`` are choices, bool (n, L)."""
+        import torch
+
+        return torch.arange(self.tokens.shape[1])[None] < self.lengths[:, None]
+
+    @property
+    def word(self) -> torch.Tensor:
+        """First of the prefixes 1..H that each choice can still change, int64 (n, L).
+
+        Inside word w a choice decides whether w continues, so it changes prefix w and all later ones; outside, it
+        changes those from w + 1 on. What came before a choice is fixed, so prefixes below ``word`` don't depend on it.
+        """
+        import torch
+
+        return torch.where(self.inside, self.num_words, self.num_words + 1).clamp(max=self.words)
+
+    def prefixes(self) -> list[list[str]]:
+        """The H truncated prompts of each sample (``word_prefixes``)."""
+        return [word_prefixes(text, self.words) for text in self.texts]
+
+    def select(self, rows: Any) -> Samples:
+        """Samples of the given rows (indices, a slice or a boolean mask); L stays."""
+        import torch
+
+        index = torch.arange(len(self))[rows].reshape(-1)
+        rowwise: dict[str, Any] = {name: getattr(self, name)[index] for name in _ROWWISE}
+        return replace(self, texts=[self.texts[row] for row in index.tolist()], **rowwise)
 
 
 def sample_prompts(
@@ -75,23 +125,21 @@ def sample_prompts(
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
         raise TypeError(f"Expected generator as a torch.Generator on the CPU, got {generator!r}.")
     start = model.start_tokens(prefix)
-    num_words, inside = model.rules.state(start)
-    if num_words > words:
-        raise ValueError(f"Expected a prefix of at most {words} words, got {num_words}: {prefix!r}.")
+    begun, _ = model.rules.state(start)
+    if begun > words:
+        raise ValueError(f"Expected a prefix of at most {words} words, got {begun}: {prefix!r}.")
     _check_context(model, len(start) + limit - 1)
     uniforms = torch.rand((count, limit), generator=generator, dtype=torch.float64)
-    sampler = _Sampler(model, start, words, limit, heat)
     with torch.no_grad(), model.evaluating():
-        parts = [sampler.run(part) for part in torch.split(uniforms, batch)]
-    tokens, logs, lengths, stopped = (torch.cat(values) for values in zip(*parts, strict=True))
+        parts = [_sample(model, start, words, limit, heat, part) for part in torch.split(uniforms, batch)]
+    tokens, logs, num_words, inside, lengths, stopped = (torch.cat(values) for values in zip(*parts, strict=True))
     longest = max(1, int(lengths.max()))
-    tokens, logs = tokens[:, :longest], logs[:, :longest]
-    before = _states(model.rules, tokens, lengths - stopped.long(), (num_words, inside))
+    tokens, logs, num_words, inside = (values[:, :longest] for values in (tokens, logs, num_words, inside))
     texts = [
         model.rules.text((*start, *row[: length - stop]))
         for row, length, stop in zip(tokens.tolist(), lengths.tolist(), stopped.tolist(), strict=True)
     ]
-    return Samples(tokens, lengths, stopped, texts, logs, *before, start, words, limit, heat)
+    return Samples(tokens, lengths, stopped, texts, logs, num_words, inside, start, words, limit, heat)
 
 
 def log_probabilities(model: LanguageModel, samples: Samples, *, batch_size: int | None = None) -> torch.Tensor:
@@ -141,59 +189,61 @@ def _score(model: LanguageModel, samples: Samples) -> torch.Tensor:
     return torch.where(mask, logs, 0.0) - torch.where(mask, total, 0.0)
 
 
-class _Sampler:
-    """One batch at a time: the model is fed one new token a row; finished rows leave the batch."""
+def _sample(
+    model: LanguageModel, start: tuple[int, ...], words: int, limit: int, temperature: float, uniforms: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Draw one batch: the model is fed one new token a row; finished rows leave the batch.
 
-    def __init__(self, model: LanguageModel, start: tuple[int, ...], words: int, limit: int, temperature: float):
-        self.model, self.rules, self.start = model, model.rules, start
-        self.words, self.limit, self.temperature = words, limit, temperature
+    For uniforms (b, limit): tokens, their log-probabilities, the state before each; lengths, whether stopped.
+    """
+    import torch
+    from transformers import DynamicCache
 
-    def run(self, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens (b, limit), their log-probabilities, lengths and whether stopped, for uniforms (b, limit)."""
-        import torch
-        from transformers import DynamicCache
-
-        number, rules = len(uniforms), self.rules
-        tokens = torch.full((number, self.limit), rules.eos)
-        logs = torch.zeros((number, self.limit), dtype=torch.float64)
-        lengths, stopped = torch.zeros(number, dtype=torch.long), torch.zeros(number, dtype=torch.bool)
-        state = rules.state(self.start)
-        num_words, inside = np.full(number, state[0], dtype=np.int64), np.full(number, state[1])
-        rows = np.arange(number)  # row of each member of the batch
-        alive = ~rules.complete(num_words, inside, self.words)
-        cache = DynamicCache()
-        step_input = torch.tensor([self.start], device=self.model.device)  # the same for all: fed once, then repeated
-        for position in range(self.limit):
-            if not alive.any():
-                break
-            output = self.model.model(input_ids=step_input, past_key_values=cache, use_cache=True)
-            scores = token_scores(self.model, output.logits[:, -1], self.temperature)
-            if position == 0:
-                scores = scores.expand(number, -1)
-                cache.batch_repeat_interleave(number)
-            live = np.flatnonzero(alive)
-            index = torch.from_numpy(live)
-            choices, log, stop = draw_tokens(
-                scores[index.to(scores.device)],
-                uniforms[rows[live], position],
-                rules=rules,
-                num_words=num_words[live],
-                inside=inside[live],
-                words=self.words,
-            )
-            targets = torch.from_numpy(rows[live])
-            tokens[targets, position], logs[targets, position] = choices, log
-            lengths[targets] += 1
-            stopped[targets] = stop
-            picked = choices.numpy()
-            num_words[live], inside[live] = rules.advance(num_words[live], inside[live], picked)
-            alive[live] = ~(stop.numpy() | rules.complete(num_words[live], inside[live], self.words))
-            if alive.any() and alive.sum() < _KEEP * alive.size:
-                keep = np.flatnonzero(alive)
-                cache.batch_select_indices(torch.from_numpy(keep).to(scores.device))
-                rows, num_words, inside, alive = rows[keep], num_words[keep], inside[keep], alive[keep]
-            step_input = tokens[torch.from_numpy(rows), position][:, None].to(scores.device)
-        return tokens, logs, lengths, stopped
+    number, rules = len(uniforms), model.rules
+    tokens = torch.full((number, limit), rules.eos)
+    logs = torch.zeros((number, limit), dtype=torch.float64)
+    words_before = torch.zeros((number, limit), dtype=torch.long)
+    inside_before = torch.zeros((number, limit), dtype=torch.bool)
+    lengths, stopped = torch.zeros(number, dtype=torch.long), torch.zeros(number, dtype=torch.bool)
+    state = rules.state(start)
+    num_words, inside = np.full(number, state[0], dtype=np.int64), np.full(number, state[1])
+    rows = np.arange(number)  # row of each member of the batch
+    alive = ~rules.complete(num_words, inside, words)
+    cache = DynamicCache()
+    step_input = torch.tensor([start], device=model.device)  # the same for all: fed once, then repeated
+    for position in range(limit):
+        if not alive.any():
+            break
+        output = model.model(input_ids=step_input, past_key_values=cache, use_cache=True)
+        scores = token_scores(model, output.logits[:, -1], temperature)
+        if position == 0:
+            scores = scores.expand(number, -1)
+            cache.batch_repeat_interleave(number)
+        live = np.flatnonzero(alive)
+        index = torch.from_numpy(live)
+        choices, log, stop = draw_tokens(
+            scores[index.to(scores.device)],
+            uniforms[rows[live], position],
+            rules=rules,
+            num_words=num_words[live],
+            inside=inside[live],
+            words=words,
+        )
+        targets = torch.from_numpy(rows[live])
+        tokens[targets, position], logs[targets, position] = choices, log
+        words_before[targets, position] = torch.from_numpy(num_words[live])
+        inside_before[targets, position] = torch.from_numpy(inside[live])
+        lengths[targets] += 1
+        stopped[targets] = stop
+        picked = choices.numpy()
+        num_words[live], inside[live] = rules.advance(num_words[live], inside[live], picked)
+        alive[live] = ~(stop.numpy() | rules.complete(num_words[live], inside[live], words))
+        if alive.any() and alive.sum() < _KEEP * alive.size:
+            keep = np.flatnonzero(alive)
+            cache.batch_select_indices(torch.from_numpy(keep).to(scores.device))
+            rows, num_words, inside, alive = rows[keep], num_words[keep], inside[keep], alive[keep]
+        step_input = tokens[torch.from_numpy(rows), position][:, None].to(scores.device)
+    return tokens, logs, words_before, inside_before, lengths, stopped
 
 
 def draw_tokens(
@@ -260,7 +310,7 @@ def token_scores(model: LanguageModel, logits: torch.Tensor, temperature: float)
     import torch
 
     scores = logits[..., : model.rules.size].float() / temperature
-    return scores.masked_fill(model.never_written(logits.device), -torch.inf)
+    return scores.masked_fill(model.never_written.to(logits.device), -torch.inf)
 
 
 def _stop_masks(rules: WordRules, num_words: Any, inside: Any, words: int) -> torch.Tensor:
@@ -269,25 +319,6 @@ def _stop_masks(rules: WordRules, num_words: Any, inside: Any, words: int) -> to
 
     pairs = zip(num_words.tolist(), inside.tolist(), strict=True)
     return torch.from_numpy(np.stack([rules.stop_mask(*pair, words) for pair in pairs]))
-
-
-def _states(
-    rules: WordRules, tokens: torch.Tensor, lengths: torch.Tensor, start: tuple[int, bool]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """State (num_words, inside) before each choice, (n, L); constant beyond the text."""
-    import torch
-
-    number, positions = tokens.shape
-    num_words = np.zeros((number, positions), dtype=np.int64)
-    inside = np.zeros((number, positions), dtype=np.bool_)
-    state = np.full(number, start[0], dtype=np.int64), np.full(number, start[1])
-    choices, texts = tokens.numpy(), lengths.numpy()
-    for position in range(positions):
-        num_words[:, position], inside[:, position] = state
-        following = rules.advance(*state, choices[:, position])
-        unfinished = position < texts
-        state = np.where(unfinished, following[0], state[0]), np.where(unfinished, following[1], state[1])
-    return torch.from_numpy(num_words), torch.from_numpy(inside)
 
 
 def _check_context(model: LanguageModel, length: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
-from edpbrl_gym.language.credit import CREDITS, CreditName
 
-__all__ = ["ReinforceSettings"]
+__all__ = ["CREDITS", "CreditName", "ReinforceSettings"]
+
+CreditName = Literal["batch_mean", "marginal_causal"]
+CREDITS: tuple[str, ...] = get_args(CreditName)
 
 _COUNTS = (
     "meta_samples",
@@ -34,15 +36,13 @@ class ReinforceSettings:
         regularization: Lambda of the objective, above 0.
         learning_rate: Step size.
         optimiser: sgd (the paper's) or adamw (without weight decay).
-        credit: Baseline or credit of the gradient, see docs/reinforce.md; marginal_causal varies least.
-        average_decay: Decay of the average behind the credit moving_average.
+        credit: Credit of the gradient, see docs/reinforce.md; marginal_causal varies least.
         kl_weight: beta of the penalty beta sum_q KL(p_q || p_base), in nats a prompt, which keeps prompts readable;
             0 is none.
         max_gradient_norm: Gradients (of all policies together) are shortened to this norm (None: no limit).
         temperature: Softmax temperature of sampling and scoring alike.
         max_tokens: Maximum number of tokens of a prompt, whatever its words.
-        seed: Seed of all draws, which are functions of it, the iteration, the policy and the process.
-        precision: float32, or bf16 for mixed precision on CUDA.
+        seed: Seed of all draws, which are functions of it, the iteration and the policy.
         batch_size: Maximum number of prompts in one forward pass of a language model.
         evaluate_every: Iterations between evaluations.
         evaluation_samples: Meta-samples of an evaluation, at least 2.
@@ -61,13 +61,11 @@ class ReinforceSettings:
     learning_rate: float = 1e-3
     optimiser: Literal["sgd", "adamw"] = "sgd"
     credit: CreditName = "batch_mean"
-    average_decay: float = 0.9
     kl_weight: float = 0.0
     max_gradient_norm: float | None = None
     temperature: float = 1.0
     max_tokens: int = 32
     seed: int = 0
-    precision: Literal["float32", "bf16"] = "float32"
     batch_size: int = 64
     evaluate_every: int = 5
     evaluation_samples: int = 16
@@ -87,15 +85,8 @@ class ReinforceSettings:
             check_number(self.max_gradient_norm, "max_gradient_norm", minimum=0.0, exclusive=True)
         check_choice_of(self.optimiser, "optimiser", ("sgd", "adamw"))
         check_choice_of(self.credit, "credit", CREDITS)
-        check_choice_of(self.precision, "precision", ("float32", "bf16"))
-        if not 0.0 <= check_number(self.average_decay, "average_decay") < 1.0:
-            raise ValueError(f"Expected average_decay in [0, 1), got {self.average_decay}")
-        if self.meta_samples < 2 and self.credit in ("batch_mean", "leave_one_out", "moving_average"):
+        if self.meta_samples < 2 and self.credit == "batch_mean":
             raise ValueError(
                 f"Expected at least 2 meta_samples (M) for the credit {self.credit!r}, got {self.meta_samples}; its "
                 "baseline is their mean"
             )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The settings, JSON-able."""
-        return asdict(self)

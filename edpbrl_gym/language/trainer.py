@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym._files import replacing
 from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint, write_checkpoint
-from edpbrl_gym.language.credit import Credit, Rewards
-from edpbrl_gym.language.divergence import CollapseWarning, DivergedError, advice, collapse
-from edpbrl_gym.language.gradient import accumulate_gradient
+from edpbrl_gym.language.gradient import accumulate_gradient, credit_weights
 from edpbrl_gym.language.objective import TruncatedObjective, d_objective
-from edpbrl_gym.language.policy_set import Policies
-from edpbrl_gym.language.processes import Processes
+from edpbrl_gym.language.policies import Policies
 from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, Rollout, roll_out
-from edpbrl_gym.language.scalars import Scalars
 from edpbrl_gym.language.settings import ReinforceSettings
-from edpbrl_gym.language.training_log import Evaluation, Iteration, TrainingLog
+from edpbrl_gym.language.training_log import (
+    CollapseWarning,
+    DivergedError,
+    Evaluation,
+    Iteration,
+    Scalars,
+    TrainingLog,
+    advice,
+    collapse,
+)
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BEST", "Evaluation", "TrainingLog", "Iteration", "ReinforceSettings", "Trainer", "evaluate", "train"]
+__all__ = ["BEST", "CHECKPOINT", "Trainer", "evaluate", "read_checkpoint", "train"]
 
 BEST = "best"  # folder of the policies of the best evaluation, within the run's
+CHECKPOINT = "checkpoint.pt"  # one file, written whole or not at all
+_FORMAT = 1
+# settings that may change when a run resumes: they don't affect earlier steps
+_FREE = ("iterations", "evaluate_every", "checkpoint_every")
 Callback = Callable[[TrainingLog], None]
 
 
@@ -42,7 +54,6 @@ def train(
     folder: str | Path | None = None,
     resume: bool = True,
     callback: Callback | None = None,
-    accelerator: Any = None,
     tensorboard: bool = False,
 ) -> TrainingLog:
     """Maximise E[log det(sum_t sum_h I_h + lambda E)] over the policies by stochastic gradient ascent.
@@ -55,9 +66,7 @@ def train(
             ``folder/best`` (`load_policies`); None stores nothing.
         resume: Resume from the folder's checkpoint, to exactly the weights of an uninterrupted run; False removes it
             and starts again.
-        callback: Called with the history after every iteration and evaluation, in the first process.
-        accelerator: ``accelerate.Accelerator`` for several processes (``accelerate launch``); every process calls
-            ``train`` with policies on its device. One process gives the same as None.
+        callback: Called with the history after every iteration and evaluation.
         tensorboard: Write scalars to ``folder/tensorboard``.
 
     Returns:
@@ -67,119 +76,80 @@ def train(
         CollapseWarning: If the objective fell (`collapse`). The policies are still those of the last iteration.
 
     Raises:
-        ValueError: If settings don't fit the models, the processes, or the folder's checkpoint.
+        ValueError: If settings don't fit the models or the folder's checkpoint.
         DivergedError: If weights, their gradient or their distributions are no longer finite; neither such
             weights nor weights that lead to them in the next step are stored in the folder.
         ModuleNotFoundError: If tensorboard is asked for and not installed.
     """
-    trainer = Trainer(policies, encoder, settings, accelerator=accelerator)
+    trainer = Trainer(policies, encoder, settings)
     if folder is None:
         if tensorboard:
             raise ValueError("Expected a folder for TensorBoard's files, got none; give one by folder")
-        return trainer.run(callback=callback)
+        return trainer.run(callbacks=[] if callback is None else [callback])
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     if resume:
         trainer.resume(target)
     else:
         trainer.forget(target)
-    writer = Scalars(target / "tensorboard", trainer.iteration) if tensorboard and trainer.processes.is_first else None
+    callbacks = [] if callback is None else [callback]
+    if not tensorboard:
+        return trainer.run(folder=target, callbacks=callbacks)
+    writer = Scalars(target / "tensorboard", trainer.iteration)
     try:
-        return trainer.run(folder=target, callback=_both(writer, callback))
+        return trainer.run(folder=target, callbacks=[writer, *callbacks])
     finally:
-        if writer is not None:
-            writer.close()
+        writer.close()
 
 
 def evaluate(
-    policies: Policies,
-    encoder: TextEncoder,
-    settings: ReinforceSettings,
-    *,
-    iteration: int = 0,
-    base: bool = False,
-    accelerator: Any = None,
+    policies: Policies, encoder: TextEncoder, settings: ReinforceSettings, *, iteration: int = 0, base: bool = False
 ) -> Evaluation:
     """Estimate the expected objective on the evaluation's own random streams, the same at every call.
 
-    Args:
-        policies: The K policies.
-        encoder: Embeds the truncated prompts.
-        settings: ``evaluation_samples`` meta-samples are drawn.
-        iteration: Iteration noted in the result.
-        base: Evaluate K copies of the base model instead, on the same streams.
-        accelerator: See `train`.
+    ``iteration`` is noted in the result; with ``base`` K copies of the base model are evaluated instead.
     """
-    processes = Processes(accelerator)
-    rollout = roll_out(
-        policies,
-        encoder,
-        settings,
-        meta_samples=processes.share(settings.evaluation_samples, "evaluation_samples"),
-        purpose=EVALUATING,
-        process=processes.rank,
-        base=base,
-    )
-    values = processes.gather(d_objective(rollout.features, settings.regularization))
+    count = settings.evaluation_samples
+    rollout = roll_out(policies, encoder, settings, meta_samples=count, purpose=EVALUATING, base=base)
+    values = d_objective(rollout.features, settings.regularization)
     return Evaluation(iteration, tuple(float(value) for value in values))
 
 
 class Trainer:
-    """A run that can be advanced step by step; `train` is the usual way.
+    """A run that can be advanced step by step; `train` is the usual way, and describes the arguments."""
 
-    Args:
-        policies: See `train`.
-        encoder: See `train`.
-        settings: See `train`.
-        accelerator: See `train`.
-
-    Attributes:
-        iteration: Number of steps so far.
-        history: Log so far.
-        credit: Credit, which weights the score function.
-        optimiser: Optimiser of the policies' weights.
-    """
-
-    def __init__(
-        self,
-        policies: Policies,
-        encoder: TextEncoder,
-        settings: ReinforceSettings | None = None,
-        *,
-        accelerator: Any = None,
-    ) -> None:
+    def __init__(self, policies: Policies, encoder: TextEncoder, settings: ReinforceSettings | None = None) -> None:
         self.policies, self.encoder = policies, encoder
         self.settings = ReinforceSettings() if settings is None else settings
-        self.processes, self._accelerator = Processes(accelerator), accelerator
-        self._share = self.processes.share(self.settings.meta_samples, "meta_samples (M)")
-        self.processes.share(self.settings.evaluation_samples, "evaluation_samples")
-        self.credit = Credit(self.settings.credit, decay=self.settings.average_decay)
         self.optimiser = _optimiser(policies, self.settings)
         self.iteration, self.history = 0, TrainingLog()
         self._folder: Path | None = None
         self._checked: int | None = None  # the last iteration whose policies were checked
 
-    def run(self, *, folder: Path | None = None, callback: Callback | None = None) -> TrainingLog:
+    def run(self, *, folder: Path | None = None, callbacks: Sequence[Callback] = ()) -> TrainingLog:
         """Take the remaining steps, evaluate, and store checkpoints and the best policies."""
         settings = self.settings
         self._folder = folder
-        report = callback if callback is not None and self.processes.is_first else _silent
         while True:
             last = self.iteration >= settings.iterations
             if last or self.iteration % settings.evaluate_every == 0:
                 self._evaluate()
-                report(self.history)
+                self._report(callbacks)
             if folder is not None and (last or (self.iteration and self.iteration % settings.checkpoint_every == 0)):
                 self.save(folder)
             if last:
                 break
             self.step()
-            report(self.history)
+            self._report(callbacks)
         fall = collapse(self.history.evaluations)
-        if fall is not None and self.processes.is_first:
+        if fall is not None:
             text = f"Training ended worse than its best: {fall}; {advice(settings)}{self._best_location()}"
             warnings.warn(text, CollapseWarning, stacklevel=2)
         return self.history
+
+    def _report(self, callbacks: Sequence[Callback]) -> None:
+        for callback in callbacks:
+            callback(self.history)
 
     def step(self) -> None:
         """One iteration: sample, embed, weigh, one gradient step.
@@ -187,75 +157,77 @@ class Trainer:
         Raises:
             DivergedError: If the weights, their gradient or their distributions are no longer finite.
         """
-        with self._advising():
-            self._step()
-
-    def _step(self) -> None:
         import torch
 
         start = time.perf_counter()
-        parameters = self.policies.parameters()
-        self.optimiser.zero_grad(set_to_none=True)
-        rewards, divergence, rollout = self.gradient()
-        self.processes.sum_gradients(parameters)
-        limit = self.settings.max_gradient_norm
-        norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
-        if not bool(torch.isfinite(norm)):
-            raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
-        self.optimiser.step()
-        if not self.policies.finite():
-            raise DivergedError("Expected finite weights after the gradient step, got some that are not")
+        with self._advising():
+            self.optimiser.zero_grad(set_to_none=True)
+            values, divergence, rollout = self.gradient()
+            limit = self.settings.max_gradient_norm
+            parameters = self.policies.parameters()
+            norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
+            if not bool(torch.isfinite(norm)):
+                raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
+            self.optimiser.step()
+            if not self.policies.finite():
+                raise DivergedError("Expected finite weights after the gradient step, got some that are not")
         counts = [len(text.split()) for part in rollout.samples for text in part.texts]
         self.history.iterations.append(
             Iteration(
                 iteration=self.iteration,
-                objective=float(rewards.values.mean()),
-                deviation=float(rewards.values.std(ddof=1)) if len(rewards.values) > 1 else 0.0,
+                objective=float(values.mean()),
+                deviation=float(values.std(ddof=1)) if len(values) > 1 else 0.0,
                 gradient_norm=float(norm),
                 divergence=divergence,
-                words=self.processes.mean(float(np.mean(counts))),
+                words=float(np.mean(counts)),
                 seconds=time.perf_counter() - start,
             )
         )
         self.iteration += 1
 
-    def gradient(self) -> tuple[Rewards, float | None, Rollout]:
-        """Add this iteration's gradient (of minus the objective, of this process) to ``.grad`` of the parameters.
+    def gradient(self) -> tuple[Floats, float | None, Rollout]:
+        """Add this iteration's gradient (of minus the objective) to ``.grad`` of the parameters.
 
         Returns:
-            The rewards and the divergence from the base (None if not needed) of all meta-samples, and the prompts of
-            this process.
+            The objective of every meta-sample, the divergence from the base (None if not needed), and the prompts.
         """
         rollout = roll_out(
             self.policies,
             self.encoder,
             self.settings,
-            meta_samples=self._share,
+            meta_samples=self.settings.meta_samples,
             purpose=TRAINING,
             iteration=self.iteration,
-            process=self.processes.rank,
         )
         objective = TruncatedObjective(rollout.features, self.settings.regularization)
-        rewards = Rewards.of(objective, self.credit.parts).gathered(self.processes.gather)
-        weights = self.processes.local(self.credit.weights(rewards))
-        divergence = accumulate_gradient(
-            self.policies, rollout, weights, self.settings, meta_samples=self.settings.meta_samples
-        )
-        return rewards, None if divergence is None else self.processes.mean(divergence), rollout
+        weights = credit_weights(objective, self.settings.credit)
+        return objective.values, accumulate_gradient(self.policies, rollout, weights, self.settings), rollout
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint (the first process does).
+        """Write everything that the next iteration depends on to an existing folder.
+
+        Random streams are functions of the seed and the iteration, and dropout is off, so no generator state is stored.
 
         Raises:
             DivergedError: If the next step would not be finite; the last checkpoint remains.
+            OSError: If the folder can't be written.
         """
+        import torch
+
         with self._advising():
             self._check_policies()
-        if self.processes.is_first:
-            write_checkpoint(
-                folder, iteration=self.iteration, history=self.history, optimiser=self.optimiser, **self._parts()
-            )
-        self.processes.wait()
+        data = {
+            "format": _FORMAT,
+            "iteration": self.iteration,
+            "run": _identity(self),
+            "policies": self.policies.state(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": asdict(self.history),
+        }
+        packed = io.BytesIO()  # torch itself reports a full disk as an unexpected position
+        torch.save(data, packed)
+        with replacing(folder / CHECKPOINT) as part:
+            part.write_bytes(packed.getbuffer())
 
     def resume(self, folder: Path) -> bool:
         """Resume from a folder's checkpoint; return whether there was one.
@@ -264,16 +236,14 @@ class Trainer:
             ValueError: If the checkpoint is damaged, of another run, or of more iterations.
         """
         exists = (folder / CHECKPOINT).is_file()
-        self._checked = None
-        self.iteration, self.history = read_checkpoint(folder, optimiser=self.optimiser, **self._parts())
+        self._checked, self.iteration, self.history = None, 0, TrainingLog()
+        read_checkpoint(folder, self)
         return exists
 
     def forget(self, folder: Path) -> None:
         """Remove the files of an earlier run, so that an interrupted run can't resume from them."""
-        if self.processes.is_first:
-            (folder / CHECKPOINT).unlink(missing_ok=True)
-            shutil.rmtree(folder / BEST, ignore_errors=True)
-        self.processes.wait()
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        shutil.rmtree(folder / BEST, ignore_errors=True)
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
@@ -293,10 +263,7 @@ class Trainer:
         return f". The best policies, those of iteration {best.iteration}, are kept in {self._folder / BEST}"
 
     def _check_policies(self) -> None:
-        """Write and score one prompt with every policy: finite weights may still give scores or gradients that are not.
-
-        All processes do the same, with the same weights and random streams, so that all continue or none.
-        """
+        """Write and score one prompt with every policy: finite weights may give scores or gradients that are not."""
         import torch
 
         if not self.policies.finite():
@@ -307,38 +274,28 @@ class Trainer:
         rollout = roll_out(self.policies, self.encoder, settings, meta_samples=1, episodes=1, purpose=EVALUATING)
         self.optimiser.zero_grad(set_to_none=True)
         weights = np.ones((1, 1, self.policies.num_options, settings.words + 1))
-        accumulate_gradient(self.policies, rollout, weights, settings, meta_samples=1)
+        accumulate_gradient(self.policies, rollout, weights, settings)
         norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         self.optimiser.zero_grad(set_to_none=True)
         if not bool(torch.isfinite(norm)):
             raise DivergedError(f"Expected a finite gradient, got one of norm {float(norm)}")
         self._checked = self.iteration
 
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "policies": self.policies,
-            "credit": self.credit,
-            "settings": self.settings,
-            "encoder": self.encoder,
-            "processes": self.processes.count,
-        }
-
     def _evaluate(self) -> None:
         evaluations = self.history.evaluations
         if evaluations and evaluations[-1].iteration == self.iteration:
             return  # evaluated before the checkpoint from which this run resumed
-        arguments: dict[str, Any] = {"iteration": self.iteration, "accelerator": self._accelerator}
         with self._advising():
             if self._folder is not None:
                 self._check_policies()  # before the evaluation counts, as the best one's policies are stored
             if self.history.base is None:
-                self.history.base = evaluate(self.policies, self.encoder, self.settings, base=True, **arguments)
-            evaluations.append(evaluate(self.policies, self.encoder, self.settings, **arguments))
+                self.history.base = evaluate(
+                    self.policies, self.encoder, self.settings, base=True, iteration=self.iteration
+                )
+            evaluations.append(evaluate(self.policies, self.encoder, self.settings, iteration=self.iteration))
         if self._folder is not None and evaluations[-1] is self.history.best:
-            if self.processes.is_first:
-                about = {"iteration": self.iteration, "objective": evaluations[-1].mean}
-                self.policies.save(self._folder / BEST, about=about)
-            self.processes.wait()
+            about = {"iteration": self.iteration, "objective": evaluations[-1].mean}
+            self.policies.save(self._folder / BEST, about=about)
 
 
 def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.Optimizer:
@@ -350,16 +307,53 @@ def _optimiser(policies: Policies, settings: ReinforceSettings) -> torch.optim.O
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
 
 
-def _silent(history: TrainingLog) -> None:
-    """No callback."""
+def read_checkpoint(folder: Path, run: Trainer) -> None:
+    """Restore a run from the last checkpoint in a folder; without one nothing happens.
+
+    Other iterations (no fewer than so far), and other intervals of evaluations and checkpoints, are allowed.
+
+    Raises:
+        ValueError: If the file is damaged, the run was another one (the message names what differs), or it has taken
+            more steps than are asked for.
+    """
+    import torch
+
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+        about, iteration, history = data["run"], int(data["iteration"]), TrainingLog.from_dict(data["history"])
+    except Exception as error:  # the formats of torch have several kinds of errors
+        raise ValueError(
+            f"Expected a checkpoint in {path}, got a damaged file ({type(error).__name__}); delete it to start again"
+        ) from error
+    expected = _identity(run)
+    differing = [name for name in expected if about.get(name) != expected[name]]
+    if differing:
+        name = differing[0]
+        raise ValueError(
+            f"Expected the settings of the run in {folder}, got {name} = {expected[name]!r} instead of "
+            f"{about.get(name)!r}; use those settings, or another folder"
+        )
+    if iteration > run.settings.iterations:
+        raise ValueError(
+            f"Expected at least the {iteration} iterations that the run in {folder} has taken, got iterations = "
+            f"{run.settings.iterations}; ask for more, start again, or use another folder"
+        )
+    run.policies.load_state(data["policies"])
+    run.optimiser.load_state_dict(data["optimiser"])
+    run.iteration, run.history = iteration, history
 
 
-def _both(first: Callback | None, second: Callback | None) -> Callback:
-    """A callback that calls both, where they are not None."""
-
-    def report(history: TrainingLog) -> None:
-        for callback in (first, second):
-            if callback is not None:
-                callback(history)
-
-    return report
+def _identity(run: Trainer) -> dict[str, Any]:
+    """The settings and inputs that decide the steps of a run, as a flat dict."""
+    decisive = {name: value for name, value in asdict(run.settings).items() if name not in _FREE}
+    return {
+        **decisive,
+        "num_options": run.policies.num_options,
+        "policies": run.policies.kind,
+        **{f"policies.{name}": value for name, value in run.policies.options.items()},
+        "language model": run.policies.base.fingerprint,
+        "encoder": run.encoder.fingerprint,
+    }

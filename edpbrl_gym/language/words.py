@@ -31,10 +31,6 @@ def word_prefixes(text: str, words: int) -> list[str]:
     Inner white space is kept, surrounding white space removed. A text of fewer than H words repeats its last
     prefix, so that every position h has an embedding (the paper's Appendix C compares K prompts position by
     position); a text without a word gives H times "".
-
-    Args:
-        text: The prompt.
-        words: H >= 1.
     """
     count = check_count(words, "words")
     spans = [match.span() for match in _WORD.finditer(text)][:count]
@@ -56,11 +52,6 @@ class WordRules:
         continues: Whether the first byte continues a word if the text is inside one (then one word fewer begins).
         inside_after: Whether the token's last byte belongs to a word.
         max_begins: The largest entry of ``begins``.
-
-    Args:
-        pieces: Bytes of each token.
-        eos: Id of the token that ends a text.
-        special: Ids that are never generated as text; ``eos`` is one of them in any case.
     """
 
     def __init__(self, pieces: Sequence[bytes], *, eos: int, special: Iterable[int] = ()) -> None:
@@ -80,9 +71,6 @@ class WordRules:
     @classmethod
     def of_tokenizer(cls, tokenizer: Any) -> WordRules:
         """Derive the rules from a byte-level BPE tokenizer (GPT-2, OPT, Llama 3, Qwen and the like).
-
-        Args:
-            tokenizer: A Hugging Face tokenizer with ``backend_tokenizer`` and an end-of-sequence token.
 
         Raises:
             ValueError: If the tokenizer isn't byte-level, so that the bytes of a token aren't known from the token

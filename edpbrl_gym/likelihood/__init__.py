@@ -1,30 +1,32 @@
-"""Answer formats (best of K, best and worst, ranking of all or some, tie, none, skip) and their response models.
+"""Answer formats: the best of K, best and worst, rankings of all or some, ties; skips go with all.
 
-Each model is a product of multinomial logits (`Terms`). A new format is added in `response.Kind`, as a model, and in
-`naming.RESPONSE_MODELS`.
+Each is one object (`AnswerFormat`): a product of multinomial logits (`Terms`), and how people are asked and read. A new
+one is a file here and a line of ``table.FORMATS``.
 """
 
-from edpbrl_gym.likelihood.models import BestOf, ResponseModel, WithTies
-from edpbrl_gym.likelihood.naming import RESPONSE_MODELS, make_response_model, response_model_of
-from edpbrl_gym.likelihood.outside import WithOutside
+from edpbrl_gym.likelihood.best import BestOf
+from edpbrl_gym.likelihood.best_worst import BestWorst
+from edpbrl_gym.likelihood.formats import AnswerFormat, Input
 from edpbrl_gym.likelihood.partial import PartialRanking
-from edpbrl_gym.likelihood.rankings import BestWorst, Ranking
+from edpbrl_gym.likelihood.ranking import Ranking
 from edpbrl_gym.likelihood.response import KINDS, Kind, Response
+from edpbrl_gym.likelihood.table import FORMATS, format_of, make_format
 from edpbrl_gym.likelihood.terms import Terms
+from edpbrl_gym.likelihood.ties import WithTies
 
 __all__ = [
+    "FORMATS",
     "KINDS",
-    "RESPONSE_MODELS",
+    "AnswerFormat",
     "BestOf",
     "BestWorst",
+    "Input",
     "Kind",
     "PartialRanking",
     "Ranking",
     "Response",
-    "ResponseModel",
     "Terms",
-    "WithOutside",
     "WithTies",
-    "make_response_model",
-    "response_model_of",
+    "format_of",
+    "make_format",
 ]

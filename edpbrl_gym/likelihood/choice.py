@@ -7,7 +7,8 @@ A question shows K options with features x_1..x_K; the user chooses option k wit
 for K = 2 the Bradley-Terry model. The Fisher information of one question is the covariance of the features under
 these probabilities, sum_k p_k x_k x_k' - xbar xbar' with xbar = sum_k p_k x_k (McFadden, 1974; the paper's Eq. 3).
 
-Everything is float64 and works on arrays: ``options`` is (n, K, d), ``choices`` is (n,), ``theta`` is (d,).
+Everything is float64 and works on arrays: ``options`` is (n, K, d), ``choices`` is (n,), ``theta`` is (d,). All raise a
+ValueError for K < 2, NaN, choices outside 0..K-1, and lengths or dimensions that do not match.
 """
 
 from __future__ import annotations
@@ -37,17 +38,19 @@ __all__ = [
 _BLOCK_ROWS = 4096
 
 
-def check_options(options: ArrayLike, *, name: str = "options", dtype: DTypeLike = np.float64) -> NDArray[Any]:
-    """Return ``options`` as a finite array (n, K, d) of the given floating type, with K >= 2.
+def check_options(
+    options: ArrayLike, *, name: str = "options", dtype: DTypeLike = np.float64, least: int = 2
+) -> NDArray[Any]:
+    """Return ``options`` as a finite array (n, K, d) of the given floating type, with K >= ``least``.
 
     Raises:
-        ValueError: Another shape, fewer than two options per question, no features, NaN or infinity.
+        ValueError: Another shape, fewer options per question, no features, NaN or infinity.
     """
     array = check_array(options, name, shape=("n", "K", "d"), dtype=dtype)
-    if array.shape[1] < 2:
+    if array.shape[1] < least:
         raise ValueError(
-            f"Expected at least 2 options in every question, got {name} of shape {array.shape} (K = {array.shape[1]}); "
-            f"a choice among fewer says nothing"
+            f"Expected at least {least} option{'s' if least > 1 else ''} in every question, got {name} of shape "
+            f"{array.shape} (K = {array.shape[1]}); a choice among fewer says nothing"
         )
     if array.shape[2] < 1:
         raise ValueError(f"Expected at least 1 feature for every option, got {name} of shape {array.shape}")
@@ -66,11 +69,6 @@ def check_choices(choices: ArrayLike, options: NDArray[Any]) -> NDArray[np.int64
     return check_integers(choices, "choices", shape=(num_questions,), low=0, high=num_options - 1, hint=hint)
 
 
-def _check_theta(theta: ArrayLike, dimension: int) -> Floats:
-    hint = f"the options have {dimension} features"
-    return check_array(theta, "theta", shape=(dimension,), hint=hint)
-
-
 def utilities(options: Floats, theta: Floats) -> Floats:
     """Utilities theta . x_k, shape (n, K), of checked arrays.
 
@@ -86,57 +84,35 @@ def log_softmax(values: Floats) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
+def utilities_at(features: Floats, theta: ArrayLike) -> Floats:
+    """`utilities` of checked options at a theta that is checked here."""
+    hint = f"the options have {features.shape[2]} features"
+    return utilities(features, check_array(theta, "theta", shape=(features.shape[2],), hint=hint))
+
+
+def _log_probabilities(features: Floats, theta: ArrayLike) -> Floats:
+    """Log p, (n, K), of checked options."""
+    return log_softmax(utilities_at(features, theta))
+
+
 def choice_probabilities(options: ArrayLike, theta: ArrayLike) -> Floats:
-    """Probability of each option under the multinomial logit.
-
-    Args:
-        options: Features, (n, K, d).
-        theta: The taste, (d,).
-
-    Returns:
-        Probabilities, (n, K), rows sum to 1.
-
-    Raises:
-        ValueError: K < 2, NaN, or dimensions that do not match.
-    """
-    features = check_options(options)
-    return np.exp(log_softmax(utilities(features, _check_theta(theta, features.shape[2]))))
+    """Probability of each option under the multinomial logit, (n, K), rows sum to 1."""
+    return np.exp(_log_probabilities(check_options(options), theta))
 
 
 def log_likelihood(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> float:
-    """Sum over the questions of log p(choice).
-
-    Args:
-        options: Features, (n, K, d).
-        choices: Index of the chosen option, (n,).
-        theta: The taste, (d,).
-
-    Raises:
-        ValueError: K < 2, NaN, choices outside 0..K-1, or lengths that do not match.
-    """
+    """Sum over the questions of log p(choice)."""
     features = check_options(options)
     chosen = check_choices(choices, features)
-    logs = log_softmax(utilities(features, _check_theta(theta, features.shape[2])))
+    logs = _log_probabilities(features, theta)
     return float(np.take_along_axis(logs, chosen[:, None], axis=1).sum())
 
 
 def score(options: ArrayLike, choices: ArrayLike, theta: ArrayLike) -> Floats:
-    """Gradient of the log-likelihood in theta: sum over the questions of x_choice - sum_k p_k x_k.
-
-    Args:
-        options: Features, (n, K, d).
-        choices: Index of the chosen option, (n,).
-        theta: The taste, (d,).
-
-    Returns:
-        The gradient, (d,).
-
-    Raises:
-        ValueError: K < 2, NaN, choices outside 0..K-1, or lengths that do not match.
-    """
+    """Gradient of the log-likelihood in theta: sum over the questions of x_choice - sum_k p_k x_k, (d,)."""
     features = check_options(options)
     chosen = check_choices(choices, features)
-    residuals = -np.exp(log_softmax(utilities(features, _check_theta(theta, features.shape[2]))))
+    residuals = -np.exp(_log_probabilities(features, theta))
     residuals[np.arange(len(chosen)), chosen] += 1.0
     return np.asarray(residuals.ravel() @ features.reshape(-1, features.shape[2]))
 
@@ -146,22 +122,14 @@ def fisher_information(options: ArrayLike, theta: ArrayLike | None = None) -> Fl
 
     It does not depend on the answers, so it is minus the Hessian of the log-likelihood as well as its expectation.
 
-    Args:
-        options: Features, (n, K, d).
-        theta: The taste, (d,); None: p = 1/K for every option, as at theta = 0.
-
-    Returns:
-        Symmetric positive semidefinite matrix, (d, d).
-
-    Raises:
-        ValueError: K < 2, NaN, or dimensions that do not match.
+    Without a theta p = 1/K for every option, as at theta = 0. The matrix is symmetric positive semidefinite, (d, d).
     """
     features = check_options(options)
     num_questions, num_options, dimension = features.shape
     if theta is None:
         probabilities = np.full((num_questions, num_options), 1.0 / num_options)
     else:
-        probabilities = np.exp(log_softmax(utilities(features, _check_theta(theta, dimension))))
+        probabilities = np.exp(_log_probabilities(features, theta))
     information = np.zeros((dimension, dimension))
     block = max(1, _BLOCK_ROWS // num_options)
     for start in range(0, num_questions, block):  # by blocks: all differences could take gigabytes

@@ -1,11 +1,12 @@
-"""Partial rankings: the person names the best options in order, as far as they care to."""
+"""The best options in order, as many as the person names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from math import comb, perm
+from math import perm
 from typing import ClassVar
 
 import numpy as np
@@ -13,28 +14,18 @@ from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.likelihood.choice import check_options
-from edpbrl_gym.likelihood.models import (
-    best_terms,
-    checked_responses,
-    checked_uniforms,
-    checked_utilities,
-    checked_values,
-    information_from_weights,
-)
-from edpbrl_gym.likelihood.rankings import chosen_in_turn, staged_terms, staged_weights
+from edpbrl_gym.likelihood.formats import Input, Keys, Texts, Words
+from edpbrl_gym.likelihood.logits import checked_uniforms, checked_values
+from edpbrl_gym.likelihood.plackett_luce import PlackettLuce, chosen_in_turn
 from edpbrl_gym.likelihood.response import Kind, Response
-from edpbrl_gym.likelihood.terms import Terms
 
 __all__ = ["PartialRanking"]
 
-
 _MAX_OUTCOMES = 40_320  # orders that are listed: 8!, and 12 options with 4 taps
-_MAX_SETS = 4_096  # sets that may remain, which the information sums over: all of 12 options, 3 taps of up to 28
 
 
 @dataclass(frozen=True)
-class PartialRanking:
+class PartialRanking(PlackettLuce):
     """The best options in order, as many as the person names: the Plackett-Luce model of the top of a ranking.
 
     On a grid of pictures the person taps the best, then the best of the rest, and stops when they like. An answer of m
@@ -61,6 +52,11 @@ class PartialRanking:
 
     name: ClassVar[str] = "partial"
     kinds: ClassVar[tuple[Kind, ...]] = ("partial", "best", "ranking")
+    told: ClassVar[tuple[Kind, ...]] = kinds
+    texts: ClassVar[Texts] = Texts(
+        "question_partial", "question_attention_first", "choose_some", "keys_order", "the best few, in order"
+    )
+    columns: ClassVar[tuple[str, ...]] = ("choice",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "taps", check_count(self.taps, "taps"))
@@ -83,67 +79,20 @@ class PartialRanking:
         return tuple(Response.partial(order) for order in permutations(range(num_options), stages))
 
     def probabilities(self, options: ArrayLike, theta: ArrayLike) -> Floats:
-        """Probability of each order of ``taps`` taps, (n, K! / (K - taps)!).
-
-        Raises:
-            ValueError: There are more than 40,320 orders.
-        """
+        """Probability of each order of ``taps`` taps, (n, K! / (K - taps)!), at most 40,320."""
         _, values = checked_values(options, theta)
         orders = np.array([outcome.order for outcome in self.outcomes(values.shape[1])])
         count, stages = values.shape[1], orders.shape[1]
         logs = np.zeros((len(values), len(orders)))
         for stage in range(stages):
             tapped = list(combinations(range(count), stage))
-            log_sums = np.stack([_log_sum(np.delete(values, list(members), axis=1)) for members in tapped], axis=1)
+            log_sums = np.stack(
+                [np.logaddexp.reduce(np.delete(values, list(members), axis=1), axis=-1) for members in tapped], axis=1
+            )
             place = {sum(1 << option for option in members): index for index, members in enumerate(tapped)}
             masks = (1 << orders[:, :stage]).sum(axis=1).tolist()
             logs += values[:, orders[:, stage]] - log_sums[:, [place[mask] for mask in masks]]
         return np.exp(logs)
-
-    def terms(self, options: ArrayLike, responses: Sequence[Response]) -> Terms:
-        """One term for each tap among two or more options, padded to K alternatives.
-
-        Raises:
-            ValueError: An answer other than "partial", "best", "ranking" or "skip", or one that does not match the
-                options.
-        """
-        features = check_options(options)
-        answers = list(responses)
-        by_kind = checked_responses(answers, features, self.kinds, self.name)
-        last = features.shape[1] - 1
-        terms = [best_terms(features, by_kind["best"][0], by_kind["best"][1][:, 0])]
-        for kind in ("partial", "ranking"):
-            indices, orders = by_kind[kind]
-            if len(indices):
-                taps = np.array([min(len(answers[index].order), last) for index in indices])
-                terms += staged_terms(features[indices[:, None], orders], taps)
-        return Terms.concatenate(terms)
-
-    def information(self, options: ArrayLike, theta: ArrayLike | None = None) -> Floats:
-        """Expected Fisher information of ``taps`` taps, (d, d): exact, over the sets that may remain.
-
-        Raises:
-            ValueError: There are more than 4,096 such sets.
-        """
-        features, values = checked_values(options, theta)
-        return information_from_weights(features, self.weights(values))
-
-    def weights(self, values: ArrayLike) -> Floats:
-        """Sum over the remaining sets R of P(R) (diag(p_R) - p_R p_R'), (n, K, K), from the utilities (n, K).
-
-        Raises:
-            ValueError: There are more than 4,096 sets that may remain.
-        """
-        checked = checked_utilities(values)
-        count = checked.shape[1]
-        stages = self._stages(count)
-        sets = sum(comb(count, stage) for stage in range(stages))
-        if sets > _MAX_SETS:
-            raise ValueError(
-                f"Expected at most {_MAX_SETS:,} sets of options that may remain, got {sets:,} before {stages} taps "
-                f"among K = {count} options; take fewer taps"
-            )
-        return staged_weights(checked, stages)
 
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
         """One answer of ``taps`` taps per question.
@@ -154,7 +103,52 @@ class PartialRanking:
         order = chosen_in_turn(values, checked_uniforms(uniforms, len(values)), self._stages(values.shape[1]))
         return [Response.partial([int(option) for option in row]) for row in order]
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Some options in order."""
+        return (Input("order", "place", complete=False),)
 
-def _log_sum(values: Floats) -> Floats:
-    """Log sum_j exp(v_j) over the last axis."""
-    return np.asarray(np.logaddexp.reduce(values, axis=-1))
+    def words(self, num_options: int) -> Words:
+        """Of one tap: the best, or more where R was pressed; of several: an order that Enter ends."""
+        if self.taps == 1:
+            return Words(
+                task="choose the one whose picture you would like best",
+                question="which do you like best?",
+                expected=f"the number of the best option, 1 to {num_options}, or several numbers, best first",
+                keys=f"1-{num_options} best   R rank",
+                example=f"1-{num_options}",
+            )
+        return Words(
+            task="choose the one whose picture you would like best, then the next best, and so on",
+            question="which do you like best, and then?",
+            expected=f"numbers from 1 to {num_options}, best first, as many as you like",
+            keys=f"1-{num_options} in order, Enter ends",
+            example="in order (3 1 4)",
+        )
+
+    def keys(self, num_options: int) -> Keys:
+        """Of one tap: the best, or an order; of several: an order."""
+        return Keys(num_options, 1 if self.taps == 1 else 0, num_options - 1)
+
+    def seconds(self, num_options: int) -> float:
+        """As of two answers."""
+        return 6.0
+
+    def response(self, given: Sequence[int], num_options: int) -> Response:
+        """The options that were named."""
+        return Response.partial(given).checked(num_options)
+
+    def from_cells(self, given: Sequence[int], num_options: int) -> Response:
+        """The best option alone, or several."""
+        return (Response.partial(given) if len(given) != 1 else Response.best(given[0])).checked(num_options)
+
+    def said(self, given: Sequence[int], num_options: int) -> Response:
+        """The same; an order that leaves out the last option only is complete."""
+        response = self.from_cells(given, num_options)
+        if response.kind == "best" or len(response.order) < num_options - 1:
+            return response
+        return Response.ranking((*response.order, *sorted(set(range(num_options)) - set(response.order))))
+
+    def typed(self, text: str, num_options: int) -> Response:
+        """Numbers, which "r" or "rank" may precede."""
+        return super().typed(re.sub("^r(ank)?\\b", "", text), num_options)

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym._validation import check_array, check_integers, check_selection
 from edpbrl_gym.likelihood.choice import information_from_differences, log_softmax
 
-__all__ = ["Terms"]
+if TYPE_CHECKING:
+    from edpbrl_gym.likelihood.formats import AnswerFormat
+    from edpbrl_gym.likelihood.response import Response
+
+__all__ = ["Terms", "runs_of_equal", "uneven_terms"]
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
     """m multinomial logits; term i has the likelihood softmax_j(theta . rows[i, j] + offsets[i, j])[chosen[i]].
 
-    A response model derives the rows from the options: the options themselves (best-of), the remaining ones (a
+    A format derives the rows from the options: the options themselves (best-of), the remaining ones (a
     ranking), their negatives (the worst), their mean (a tie). An offset of -inf marks an absent alternative: terms
     with fewer than J alternatives are padded with absent ones, whose rows do not matter.
+
+    Formats may have parameters of their own (the thresholds of ratings): the last columns of the rows, to be estimated
+    beside theta under independent Gaussian priors, or put in by ``at``.
 
     Attributes:
         rows: Features of the alternatives, (m, J, d); J >= 1; m = 0 is allowed.
         offsets: Offsets of their utilities, (m, J), finite or -inf.
         chosen: Index of the chosen alternative, (m,), in 0..J-1, with an offset that is not -inf.
+        own: Mean and standard deviation of the prior of each of the format's own parameters, (e, 2): of the last e
+            columns; None: there are none.
+        known: Their values, where they were put in.
 
     Raises:
         TypeError: An array is not of real numbers, or ``chosen`` not of integers.
@@ -36,6 +48,8 @@ class Terms:
     rows: Floats
     offsets: Floats
     chosen: NDArray[np.int64]
+    own: Floats = None  # type: ignore[assignment]  # never None after __post_init__
+    known: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         rows = check_array(self.rows, "rows", shape=("m", "J", "d"))
@@ -49,7 +63,10 @@ class Terms:
         absent = np.flatnonzero(np.isneginf(offsets[np.arange(len(rows)), chosen]))
         if len(absent):
             raise ValueError(f"Expected chosen alternatives that are present, got an absent one in term {absent[0]}")
-        for name, array in (("rows", rows), ("offsets", offsets), ("chosen", chosen)):
+        own = np.zeros((0, 2)) if self.own is None else check_array(self.own, "own", shape=("e", 2))
+        if len(own) >= rows.shape[2] or not (own[:, 1] > 0).all():
+            raise ValueError(f"Expected fewer own parameters than columns, each with a deviation > 0, got {own}")
+        for name, array in (("rows", rows), ("offsets", offsets), ("chosen", chosen), ("own", own)):
             object.__setattr__(self, name, read_only(array))
 
     def __len__(self) -> int:
@@ -58,7 +75,7 @@ class Terms:
 
     @property
     def dimension(self) -> int:
-        """Number of features d."""
+        """Number of columns: features d, and own parameters of the format."""
         return int(self.rows.shape[2])
 
     @classmethod
@@ -81,16 +98,21 @@ class Terms:
             block = slice(start, start + len(part)), slice(0, part.rows.shape[1])
             rows[block], offsets[block] = part.rows, part.offsets
             start += len(part)
-        return cls(rows, offsets, np.concatenate([part.chosen for part in parts]))
+        return cls(rows, offsets, np.concatenate([part.chosen for part in parts]), parts[0].own, parts[0].known)
 
-    def select(self, indices: ArrayLike) -> Terms:
-        """Select terms by a mask (m,) or by indices."""
-        selected = np.asarray(indices)
-        if selected.dtype != bool:
-            selected = check_integers(selected, "indices", shape=("n",), low=-len(self), high=len(self) - 1)
-        elif selected.shape != (len(self),):
-            raise ValueError(f"Expected a mask of shape ({len(self)},), got shape {selected.shape}")
-        return Terms(self.rows[selected], self.offsets[selected], self.chosen[selected])
+    def select(self, selection: Any) -> Terms:
+        """The terms at a slice, a mask (m,) or indices; ``terms[selection]`` is the same."""
+        selected = check_selection(selection, len(self))
+        return Terms(self.rows[selected], self.offsets[selected], self.chosen[selected], self.own, self.known)
+
+    __getitem__ = select
+
+    def at(self, values: ArrayLike) -> Terms:
+        """The terms about theta alone, with the format's own parameters (e,) as given."""
+        known = check_array(values, "values", shape=(len(self.own),))
+        features = self.dimension - len(known)
+        offsets = self.offsets + self.rows[:, :, features:] @ known
+        return Terms(self.rows[:, :, :features], offsets, self.chosen, known=tuple(known.tolist()))
 
     def differences(self) -> tuple[Floats, Floats]:
         """Rows and offsets relative to the chosen alternative: (m, J - 1, d) and (m, J - 1).
@@ -126,9 +148,36 @@ class Terms:
         """Observed information: minus the Hessian of :meth:`log_likelihood`, (d, d), positive semidefinite.
 
         For best-of-K and ties it equals the expected information; for rankings and best-worst the later terms depend on
-        the earlier choices, and the expectation is ``ResponseModel.information``.
+        the earlier choices, and the expectation is ``AnswerFormat.information``.
         """
         differences, logs, _ = self._log_probabilities(theta)
         if not differences.shape[1]:
             return np.zeros((self.dimension, self.dimension))
         return information_from_differences(differences, np.exp(logs))
+
+
+def runs_of_equal(sizes: NDArray[np.int64]) -> list[slice]:
+    """Slices of consecutive questions with the same number of options, ``sizes`` (n,)."""
+    runs, start = [], 0
+    for _, run in groupby(sizes.tolist()):
+        stop = start + len(list(run))
+        runs.append(slice(start, stop))
+        start = stop
+    return runs
+
+
+def uneven_terms(
+    model: AnswerFormat, options: NDArray[Any], sizes: NDArray[np.int64], responses: Sequence[Response]
+) -> Terms:
+    """The likelihood of answers to questions that may differ in their number of options, in the order of the questions.
+
+    Args:
+        model: The format of the answers.
+        options: Features, (n, K, d), of whose options the first ``sizes`` are real.
+        sizes: Number of options of each question, (n,).
+        responses: The n answers.
+    """
+    if (sizes == options.shape[1]).all() or len(responses) != len(sizes):  # which the model refuses
+        return model.terms(options, responses)
+    runs = runs_of_equal(sizes)
+    return Terms.concatenate([model.terms(options[run, : sizes[run.start]], responses[run]) for run in runs])

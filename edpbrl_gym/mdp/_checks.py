@@ -12,7 +12,6 @@ __all__ = [
     "SUM_TOLERANCE",
     "check_admissible",
     "check_distribution",
-    "check_finite",
     "check_sizes",
     "check_transitions",
     "reachable_states",
@@ -23,18 +22,11 @@ SUM_TOLERANCE = 1e-8  # for the sum of a probability vector
 
 
 def check_admissible(value: ArrayLike) -> NDArray[np.bool_]:
-    """Return ``admissible`` as booleans; zeros and ones are accepted, other values raise a TypeError."""
+    """Return ``admissible`` as booleans; values other than 0 and 1 raise a TypeError."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         raise TypeError(f"Expected admissible as booleans (or 0 and 1), got dtype {array.dtype} with other values.")
     return array.astype(np.bool_)
-
-
-def check_finite(table: Floats, name: str) -> None:
-    """Raise ValueError if the table contains NaN or infinity; actions are forbidden by ``admissible``, not by -inf."""
-    if not np.isfinite(table).all():
-        count = int((~np.isfinite(table)).sum())
-        raise ValueError(f"Expected finite {name}, got {count} NaN or infinite entries; forbid actions by admissible.")
 
 
 def check_sizes(initial: Floats, state: Positions, action: Positions, transitions: sparse.csr_array) -> None:
@@ -85,17 +77,7 @@ def reachable_states(
     *,
     allow_unreachable: bool,
 ) -> NDArray[np.bool_]:
-    """Mask of the states that some policy reaches at each step.
-
-    Args:
-        initial: Distribution of the first state, shape (S,).
-        transitions: P, shape (M, S).
-        pair_state: State of each pair, shape (M,).
-        admissible: Mask of the pairs allowed at each step, shape (H, M).
-        allow_unreachable: Accept states that are never reached.
-
-    Returns:
-        Boolean array (H, S).
+    """Mask of the states that some policy reaches at each step, (H, S); the arguments are those of the MDP.
 
     Raises:
         ValueError: If a reachable state has no admissible pair, or (unless allowed) a state is never reached.

@@ -15,12 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from edpbrl_gym._arrays import Floats, Positions
-from edpbrl_gym._validation import check_count, check_integers
+from edpbrl_gym._validation import check_array, check_count, check_integers
 from edpbrl_gym.mdp._checks import (
     SUM_TOLERANCE,
     check_admissible,
     check_distribution,
-    check_finite,
     check_sizes,
     check_transitions,
     reachable_states,
@@ -119,9 +118,6 @@ class FiniteHorizonMDP:
             rows: Rows that the user compares: "state" (row s), "pair" (a row for each pair, in pair order), or an
                 integer array (S, A) of row indices.
             allow_unreachable: See the class.
-
-        Returns:
-            The MDP over the admissible pairs.
         """
         dense = np.asarray(transitions, dtype=np.float64)
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
@@ -158,17 +154,8 @@ class FiniteHorizonMDP:
             allow_unreachable=allow_unreachable,
         )
 
-    # -- linear oracle -------------------------------------------------------------------------------------------
-
     def best_response(self, rewards: ArrayLike) -> tuple[Floats, float]:
-        """Maximise a linear reward over all policies by value iteration (the linear oracle of Frank-Wolfe).
-
-        Args:
-            rewards: Reward of showing row n at step h, shape (H, N).
-
-        Returns:
-            A deterministic policy (H, M), ties broken towards the lowest pair, and its expected return.
-        """
+        """``optimal_policy`` of rewards for showing each row at each step, (H, N): the linear oracle of Frank-Wolfe."""
         return self.optimal_policy(self._check_rewards(rewards)[:, self.pair_row])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[Floats, float]:
@@ -178,7 +165,7 @@ class FiniteHorizonMDP:
             pair_rewards: Reward of pair m at step h, shape (H, M).
 
         Returns:
-            A deterministic optimal policy (H, M) and its expected return.
+            A deterministic optimal policy (H, M), ties broken towards the lowest pair, and its expected return.
         """
         reward = self._check_pairs(pair_rewards, "pair_rewards")
         policy = np.zeros_like(reward)
@@ -195,8 +182,6 @@ class FiniteHorizonMDP:
             policy[step, best[first]] = 1.0
             value[~np.isfinite(value)] = 0.0  # a state without actions at this step: proven unreachable at construction
         return policy, float(self.initial @ value)
-
-    # -- policies and occupancy measures -------------------------------------------------------------------------
 
     def uniform_policy(self) -> Floats:
         """Return the policy that is uniform over the admissible pairs of every state, shape (H, M)."""
@@ -292,11 +277,8 @@ class FiniteHorizonMDP:
         if not 0 <= step < self.horizon:
             raise ValueError(f"Expected a step in 0..{self.horizon - 1}, got {step}.")
         table = self._check_pairs(policy, "policy")[step]
-        unique_states, inverse = np.unique(np.asarray(states, dtype=np.intp), return_inverse=True)
-        if unique_states.size and (unique_states[0] < 0 or unique_states[-1] >= self.num_states):
-            raise ValueError(
-                f"Expected states in 0..{self.num_states - 1}, got {unique_states[0]}..{unique_states[-1]}."
-            )
+        checked_states = check_integers(states, "states", shape=("n",), low=0, high=self.num_states - 1)
+        unique_states, inverse = np.unique(checked_states, return_inverse=True)
         dense = np.zeros((unique_states.size, self.num_actions))
         for index, state in enumerate(unique_states):
             pairs = slice(self._starts[state], self._starts[state + 1])
@@ -331,11 +313,6 @@ class FiniteHorizonMDP:
                 current = matrix.indices[draw(matrix.data, matrix.indptr, pairs[:, step], rng)].astype(np.intp)
         return Trajectories(states, self.pair_action[pairs], pairs, self.pair_row[pairs])
 
-    # -- helpers -------------------------------------------------------------------------------------------------
-
-    def _pair_name(self, index: int) -> str:
-        return f"state {self.pair_state[index]}, action {self.pair_action[index]}"
-
     def _segment_sum(self, table: Floats) -> Floats:
         """Sum (H, M) over the pairs of each state: (H, S)."""
         total = np.zeros((table.shape[0], self.num_states))
@@ -350,18 +327,10 @@ class FiniteHorizonMDP:
         return best
 
     def _check_pairs(self, table: ArrayLike, name: str) -> Floats:
-        array = np.asarray(table, dtype=np.float64)
-        if array.shape != (self.horizon, self.num_pairs):
-            raise ValueError(f"Expected {name} of shape (H, M) = {(self.horizon, self.num_pairs)}, got {array.shape}.")
-        check_finite(array, name)
-        return array
+        return check_array(table, name, shape=(self.horizon, self.num_pairs), hint="give shape (H, M)")
 
     def _check_rewards(self, rewards: ArrayLike) -> Floats:
-        table = np.asarray(rewards, dtype=np.float64)
-        if table.shape != (self.horizon, self.num_rows):
-            raise ValueError(f"Expected rewards of shape (H, N) = {(self.horizon, self.num_rows)}, got {table.shape}.")
-        check_finite(table, "rewards")
-        return table
+        return check_array(rewards, "rewards", shape=(self.horizon, self.num_rows), hint="give shape (H, N)")
 
     def _check_policy(self, policy: ArrayLike) -> Floats:
         table = self._check_pairs(policy, "policy")
@@ -369,7 +338,8 @@ class FiniteHorizonMDP:
             raise ValueError(f"Expected a non-negative policy, its smallest entry is {table.min():.3g}.")
         if table[~self.admissible].any():
             step, pair = (int(i) for i in np.argwhere((table > 0) & ~self.admissible)[0])
-            raise ValueError(f"The policy uses an inadmissible pair at step {step}: {self._pair_name(pair)}.")
+            name = f"state {self.pair_state[pair]}, action {self.pair_action[pair]}"
+            raise ValueError(f"The policy uses an inadmissible pair at step {step}: {name}.")
         off = (np.abs(self._segment_sum(table) - 1.0) > SUM_TOLERANCE) & self._reachable
         if off.any():
             step, state = (int(i) for i in np.argwhere(off)[0])

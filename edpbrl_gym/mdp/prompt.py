@@ -24,17 +24,12 @@ class PromptMDP(FiniteHorizonMDP):
     iteration, occupancies and policy extraction have closed forms over each step's own tokens. Pair and feature row of
     token a at step h are both ``offsets[h] + a``.
 
-    Steps with the same tokens can share them (`repeated`): then there is one state, the pairs are the tokens, and their
-    number does not depend on the horizon.
-
     Args:
         sizes: Number of tokens at each step, all at least 1.
         shared: All steps have the same tokens, which are kept once: the state is always 0, M = N = sizes[0], and
             pair and feature row of token a are a at every step. The sizes must be equal.
 
     Attributes:
-        sizes: Number of tokens at each step.
-        shared: Whether all steps have the same pairs.
         offsets: First pair of each step (all 0 if shared) and, last, the number of pairs M; shape (H + 1,). The pairs
             of a step are `step_pairs`; ``offsets[h + 1]`` is their end only if they are not shared.
 
@@ -87,7 +82,7 @@ class PromptMDP(FiniteHorizonMDP):
         return slice(start, start + self.sizes[step])
 
     def optimal_policy(self, pair_rewards: ArrayLike) -> tuple[Floats, float]:
-        """Closed form of value iteration: the best token of each step. See the base class."""
+        """Closed form of value iteration: the best token of each step."""
         reward = self._check_pairs(pair_rewards, "pair_rewards")
         policy = self.uniform_policy()
         total = 0.0
@@ -100,7 +95,6 @@ class PromptMDP(FiniteHorizonMDP):
         return policy, total
 
     def best_response(self, rewards: ArrayLike) -> tuple[Floats, float]:
-        """Rows are pairs here. See the base class."""
         return self.optimal_policy(self._check_rewards(rewards))
 
     def uniform_policy(self) -> Floats:
@@ -110,7 +104,7 @@ class PromptMDP(FiniteHorizonMDP):
         return np.tile(weights, (self.horizon, 1))
 
     def occupancy(self, policy: ArrayLike) -> Floats:
-        """Step h carries exactly the policy's distribution over its own tokens. See the base class."""
+        """Step h carries exactly the policy's distribution over its own tokens."""
         table = self._check_policy(policy)
         result = np.zeros_like(table)
         for step in range(self.horizon):
@@ -119,7 +113,7 @@ class PromptMDP(FiniteHorizonMDP):
         return result
 
     def flow_violation(self, occupancy: ArrayLike) -> float:
-        """Largest mass on another step's tokens, or difference to mass 1 on the step's own. See the base class."""
+        """Largest mass on another step's tokens, or difference to mass 1 on the step's own."""
         measure = self._check_pairs(occupancy, "occupancy")
         worst = 0.0
         for step, mass in enumerate(measure):
@@ -129,11 +123,10 @@ class PromptMDP(FiniteHorizonMDP):
         return worst
 
     def available_rows(self) -> tuple[int, ...]:
-        """All tokens of every step. See the base class."""
         return self.sizes
 
     def row_occupancy(self, occupancy: ArrayLike) -> Floats:
-        """Rows are pairs here, so the marginal is the occupancy itself (a copy). See the base class."""
+        """Rows are pairs here, so the marginal is the occupancy itself (a copy)."""
         measure = np.array(occupancy, dtype=np.float64)
         if measure.shape[-2:] != (self.horizon, self.num_pairs):
             raise ValueError(
@@ -142,7 +135,7 @@ class PromptMDP(FiniteHorizonMDP):
         return measure
 
     def sample(self, policy: ArrayLike, size: int, rng: np.random.Generator) -> Trajectories:
-        """Draw the tokens of each step independently. See the base class."""
+        """Draw the tokens of each step independently."""
         table = self._check_policy(policy)
         pairs = np.empty((size, self.horizon), dtype=np.intp)
         for step in range(self.horizon):

@@ -97,13 +97,6 @@ def check_oracle(oracle: object) -> None:
 def answers_of(oracle: Oracle, queries: Queries) -> Answers:
     """Ask an oracle and check its answers.
 
-    Args:
-        oracle: The oracle.
-        queries: n questions with K options.
-
-    Returns:
-        The answers: n responses about K options.
-
     Raises:
         TypeError: The object is not an oracle, or returned something other than ``Answers`` with a dict of details.
         ValueError: The number of responses is not that of the questions, or one names an option that doesn't exist.
@@ -123,8 +116,8 @@ def answers_of(oracle: Oracle, queries: Queries) -> Answers:
             f"Expected {_label(oracle)} to answer {len(queries)} question(s), got {len(answers.responses)} answer(s)"
         )
     try:
-        for response in answers.responses:
-            response.checked(queries.num_options)
+        for response, size in zip(answers.responses, queries.sizes.tolist(), strict=True):
+            response.checked(size)
     except ValueError as error:
         raise ValueError(f"{error}; that is an answer of {_label(oracle)}") from None
     return answers

@@ -18,7 +18,7 @@ from edpbrl_gym.rendering.settings import check_seed
 if TYPE_CHECKING:
     from edpbrl_gym.features import TextEncoder
     from edpbrl_gym.features.images import ImageEncoder
-    from edpbrl_gym.rendering import RenderedImage, Renderer
+    from edpbrl_gym.rendering import CachedRenderer, RenderedImage
 
 __all__ = ["ImageScoreUser"]
 
@@ -42,12 +42,10 @@ class ImageScoreUser:
 
     Args:
         style: The sentence, for example "An image with warm colors depicting bright sunshine".
-        renderer: Renderer of the options' texts.
+        renderer: Of the options' texts.
         image_encoder: f.
-        text_encoder: G, the text tower of the same model.
-        mode: "argmax" or "sampled".
-        scale: Inverse temperature of ``mode="sampled"``.
-        seed: Seed of the draws of ``mode="sampled"``.
+        text_encoder: g, the text tower of the same model.
+        mode, scale, seed: Of the user; see :class:`SyntheticUser`.
         image_seed: Seed of the noise of all pictures, so that options differ only by their texts.
         name: Name of the user, recorded with every comparison.
         progress: Callback of (pictures done, all pictures) while pictures are rendered.
@@ -59,7 +57,7 @@ class ImageScoreUser:
     def __init__(
         self,
         style: str,
-        renderer: Renderer,
+        renderer: CachedRenderer,
         image_encoder: ImageEncoder,
         text_encoder: TextEncoder,
         *,
@@ -94,26 +92,22 @@ class ImageScoreUser:
         self._user.reset()
 
     def answer(self, queries: Queries) -> Answers:
-        """Answer every question, in order.
-
-        Args:
-            queries: n questions with texts.
-
-        Returns:
-            The answers (a skip if an option is flagged), with name, mode, scale and seeds in the details.
+        """Answer every question with texts, in order; a skip if an option is flagged.
 
         Raises:
-            ValueError: The questions have no texts; see also ``Renderer.render``.
+            ValueError: The questions have no texts; see also ``CachedRenderer.render``.
         """
         if queries.texts is None:
             raise ValueError("Expected questions with texts, as pictures are made from them, got questions without")
         texts = [text for options in queries.texts for text in options]
         pictures = self.renderer.render(texts, seed=self.image_seed, progress=self.progress)
-        shape = (len(queries), queries.num_options)
-        rows = self._embed(pictures).reshape(*shape, self.image_encoder.dimension)
-        shown_queries = Queries(features=rows, episode=queries.episode, step=queries.step)
+        rows = np.zeros((*queries.present.shape, self.image_encoder.dimension), dtype=np.float32)
+        rows[queries.present] = self._embed(pictures)
+        shown_queries = Queries(features=rows, episode=queries.episode, step=queries.step, sizes=queries.sizes)
         answers = self._user.answer(shown_queries)  # also for skipped questions: question i uses draw i
-        flagged = np.array([picture.flagged for picture in pictures], dtype=bool).reshape(shape).any(axis=1)
+        unseen = np.zeros(queries.present.shape, dtype=bool)
+        unseen[queries.present] = [picture.flagged for picture in pictures]
+        flagged = unseen.any(axis=1)
         details = {**answers.details, "image_seed": self.image_seed, "flagged_questions": int(flagged.sum())}
         return Answers.of_choices(np.where(flagged, -1, answers.choices), details)
 
@@ -129,7 +123,7 @@ class ImageScoreUser:
             "kind": "image score",
             "image_seed": self.image_seed,
             "image_encoder_fingerprint": self.image_encoder.fingerprint,
-            "renderer": self.renderer.settings.as_dict(),
+            "renderer": self.renderer.describe(),
             "model_fingerprint": self.renderer.fingerprint,
         }
 

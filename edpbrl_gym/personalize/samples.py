@@ -1,4 +1,4 @@
-"""Images for a taste: the best directions for fresh noises, by enumeration or by a policy."""
+"""Images for a taste: the best directions for fresh noises, by enumeration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats, Floats32, Indices
@@ -15,7 +14,7 @@ from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.diffusion import enumerate_episodes, play_sequences
 
-__all__ = ["ImageSamples", "best_samples", "given_samples", "policy_samples"]
+__all__ = ["ImageSamples", "best_samples", "given_samples"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,35 +90,3 @@ def best_samples(
         if progress is not None:
             progress(number + 1, len(seeds))
     return given_samples(env, theta, seeds, actions)
-
-
-def policy_samples(
-    env: VectorEnv, policy: Any, theta: ArrayLike, noise_seeds: ArrayLike, *, deterministic: bool = True
-) -> ImageSamples:
-    """The images that a policy makes.
-
-    Args:
-        env: Vector diffusion environment with a lane for each noise; it is reset.
-        policy: An agent, or anything with Stable-Baselines3's ``predict``. An agent with ``play_on`` plays these lanes
-            from now on.
-        theta: The taste that scores the images, (d,).
-        noise_seeds: Number of each lane's noise, (num_envs,).
-        deterministic: Take the most probable directions.
-
-    Raises:
-        ValueError: If there are more or fewer noises than lanes, or theta has another dimension.
-    """
-    hint = "one noise for each lane"
-    seeds = check_integers(noise_seeds, "noise_seeds", shape=(int(env.num_envs),), low=0, hint=hint)
-    play_on = getattr(policy, "play_on", None)
-    if play_on is not None:
-        play_on(env)
-    observations, _ = env.reset(options={"noise_seed": seeds.tolist()})
-    state, starts = None, np.ones(len(seeds), dtype=np.bool_)
-    taken = []
-    for _ in range(base_environment(env).model.horizon):
-        actions, state = policy.predict(observations, state=state, episode_start=starts, deterministic=deterministic)
-        observations, *_ = env.step(actions)
-        starts = np.zeros_like(starts)
-        taken.append(np.asarray(actions, dtype=np.int64))
-    return given_samples(env, theta, seeds, np.stack(taken, axis=1))

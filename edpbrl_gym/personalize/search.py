@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
-from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features import MemoEncoder, TextEncoder
+from edpbrl_gym.personalize.differing import most_shared, pick
 from edpbrl_gym.personalize.surrogate import search_by_model
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["Prompt", "best_prompts", "check_taste", "pick", "random_prompts"]
+__all__ = ["Prompt", "best_prompts", "check_taste", "random_prompts"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,7 @@ class Prompt:
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Beam:
-    texts: list[str]
-    tokens: list[tuple[int, ...]]
-    scores: Floats
+_SHORTLIST = {"beam": 16, "model": 128}
 
 
 def best_prompts(
@@ -47,36 +44,39 @@ def best_prompts(
     *,
     count: int = 10,
     base: str | None = None,
-    width: int = 20,
-    shortlist: int = 16,
-    per_base: int = 1,
+    width: int | None = None,
+    shortlist: int | None = None,
+    shared: float = 0.5,
     method: Literal["beam", "model"] = "beam",
     track: Callable[[int, int], object] | None = None,
 ) -> list[Prompt]:
-    """Search for the prompts with the highest theta . phi(prompt).
+    """Search for prompts with high theta . phi(prompt) that differ: the best, then the best that differs from it, ...
+
+    Any two of them have the same token in at most ``shared`` of the steps; with a fixed ``base``, of the other steps.
 
     Method "beam": at each step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own
     embeddings score best, and every extension is embedded as a whole text. The search is greedy over prefixes, so it
-    finds good prompts, but not necessarily the best ones.
+    finds good prompts, but not necessarily the best ones. Each further prompt is a search of its own, among the partial
+    prompts that share few enough tokens with those found before.
 
     Method "model": a Gaussian process predicts the scores of complete prompts from those embedded so far, and only
-    ``width`` prompts for each step after the first are embedded, a sixteenth of the beam's texts with the same
-    arguments at the default shortlist. For text encoders, with which the score of a prompt is roughly a weighted sum of
-    the scores of its tokens (`edpbrl_gym.personalize.surrogate`); with another encoder the scores of the prompts are
-    still true, but the beam finds better prompts.
+    ``width`` prompts for each step after the first are embedded, a tenth of the beam's texts. For text encoders, with
+    which the score of a prompt is roughly a weighted sum of the scores of its tokens
+    (`edpbrl_gym.personalize.surrogate`); with another encoder the scores of the prompts are still true, but the beam
+    finds better prompts.
 
     Args:
         vocabulary: Vocabulary of the prompts.
         encoder: The encoder with which theta was estimated.
         theta: The taste, shape (d,).
-        count: Number of prompts; fewer are returned if the vocabulary allows no more.
+        count: Number of prompts; fewer are returned where no more are found that differ enough.
         base: Text with which every prompt begins, in place of the first step; None searches that step too.
-        width: Number of partial prompts kept after each step, or, for "model", of prompts embedded for each step after
-            the first; at least twice ``count``.
-        shortlist: Number of tokens of each step that may be tried (all bases always may), by the scores of their own
-            embeddings.
-        per_base: Maximum number of prompts with the same first token, so that they differ in more than their last
-            words. Without effect with a fixed ``base``.
+        width: Number of partial prompts kept after each step (None: 20), or, for "model", of prompts embedded for each
+            step after the first (None: 20 and 4 for each prompt); at least twice ``count``.
+        shortlist: Number of tokens of each step that may be tried (for "beam" all bases always may), by the scores of
+            their own embeddings (None: 16, or for "model" 128); at least ``count``.
+        shared: Largest share of the steps in which two of the prompts may have the same token, rounded down to whole
+            steps: with 0.5 two of five. 0: no token twice; 1: only different prompts.
         method: "beam" or "model".
         track: Callback of (steps done, all steps), or for "model" of (prompts embedded, all).
 
@@ -84,21 +84,25 @@ def best_prompts(
         The prompts, best first.
 
     Raises:
-        ValueError: If the method is unknown, theta's dimension isn't the encoder's, theta is 0 or not finite, or a
-            count is below 1.
+        ValueError: If the method is unknown, theta's dimension isn't the encoder's, theta is 0 or not finite, a count
+            is below 1, or ``shared`` is not in [0, 1].
     """
+    if not isinstance(encoder, MemoEncoder):  # with the tokens that a session or planner has embedded
+        encoder = MemoEncoder(encoder, vocabulary=vocabulary)
     taste = check_taste(theta, encoder)
+    check_choice_of(method, "method", ("beam", "model"))
     count = check_count(count, "count")
-    width = max(check_count(width, "width"), 2 * count)
-    check_count(shortlist, "shortlist")
-    check_count(per_base, "per_base")
+    usual_width = 20 if method == "beam" else 20 + 4 * count
+    width = max(usual_width if width is None else check_count(width, "width"), 2 * count)
+    shortlist = max(_SHORTLIST[method] if shortlist is None else check_count(shortlist, "shortlist"), count)
     if base is not None and not base.strip():
         raise ValueError("Expected a base text, got an empty one; leave it out to search the bases too")
-    check_choice_of(method, "method", ("beam", "model"))
-    search = _Search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, per_base, track)
-    beam = search.by_model() if method == "model" else search.by_beam()
-    final = pick(beam.scores, beam.tokens, count, per_base if base is None else None)
-    return [Prompt(beam.texts[i], float(beam.scores[i]), beam.tokens[i]) for i in final]
+    most = most_shared(shared, vocabulary.horizon - int(base is not None))
+    search = _Search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, most, track)
+    scores = search.by_model() if method == "model" else search.by_beam()
+    prompts = list(scores)
+    best = [prompts[place] for place in pick(np.array(list(scores.values())), prompts, count, most)]
+    return [Prompt(search.text(prompt), scores[prompt], prompt) for prompt in best]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,54 +116,84 @@ class _Search:
     base: str | None
     width: int
     shortlist: int
-    per_base: int
+    most: int
     track: Callable[[int, int], object] | None
 
-    def by_beam(self) -> _Beam:
-        """Partial prompts step by step."""
-        beam = _Beam(
-            [] if self.base is None else [self.base],
-            [] if self.base is None else [()],
-            np.zeros(int(self.base is not None)),
-        )
-        steps = self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
-        for number, step in enumerate(steps):
-            beam = _extend(beam, step, self.encoder, self.taste, self.shortlist)
-            diverse = self.base is None and number > 0
-            keep = pick(beam.scores, beam.tokens, self.width, max(self.per_base, 2) if diverse else None)
-            beam = _Beam([beam.texts[i] for i in keep], [beam.tokens[i] for i in keep], beam.scores[keep])
-            if self.track is not None:
-                self.track(number + 1, len(steps))
-        if not steps:
-            beam = _Beam(beam.texts, beam.tokens, self.encoder.encode(beam.texts).astype(np.float64) @ self.taste)
-        return beam
+    @property
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """The tokens of the steps that are searched."""
+        return self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
 
-    def by_model(self) -> _Beam:
+    def text(self, tokens: tuple[int, ...]) -> str:
+        """The prompt, complete or not, of some tokens."""
+        words = [step[token] for step, token in zip(self.steps, tokens, strict=False)]
+        return SEPARATOR.join(words if self.base is None else [self.base, *words])
+
+    def score(self, prompts: Sequence[tuple[int, ...]]) -> Floats:
+        """True scores of prompts, (n,)."""
+        return self.encoder.encode([self.text(prompt) for prompt in prompts]).astype(np.float64) @ self.taste
+
+    def by_beam(self) -> dict[tuple[int, ...], float]:
+        """Partial prompts step by step, once for each prompt that is looked for."""
+        if not self.steps:
+            return {(): float(self.score([()])[0])}
+        tried = [
+            range(len(step)) if self.base is None and not place else self._shortlisted(step)
+            for place, step in enumerate(self.steps)
+        ]
+        scores: dict[tuple[int, ...], float] = {}
+        found: list[tuple[int, ...]] = []
+        width, narrowed = self.width, True
+        while len(found) < self.count and (narrowed or not found):
+            beam: list[tuple[int, ...]] = [()]
+            narrowed = False
+            for place, tokens in enumerate(tried):
+                longer = self._differing([(*prompt, token) for prompt in beam for token in tokens], found)
+                new = [prompt for prompt in longer if prompt not in scores]
+                scores.update(zip(new, self.score(new).tolist(), strict=True))
+                # the first prompt's beam keeps other first tokens, which a greedy search over prefixes may need later
+                per_base = 2 if self.base is None and place and not found else width
+                beam = _best(longer, [scores[prompt] for prompt in longer], width, per_base)
+                narrowed |= len(beam) < len(longer)
+                if self.track is not None:
+                    self.track(len(found) * len(tried) + place + 1, self.count * len(tried))
+            found += beam[:1]
+            if beam:
+                narrowed = True
+            else:  # all that this beam leads to is too near to what was found
+                width *= 4
+        return {prompt: score for prompt, score in scores.items() if len(prompt) == len(tried)}
+
+    def _shortlisted(self, step: Sequence[str]) -> list[int]:
+        # the prompts are scored as whole texts; a token's own score only selects the candidates
+        scores = self.encoder.encode(list(step)).astype(np.float64) @ self.taste
+        order: list[int] = np.argsort(-scores, kind="stable")[: self.shortlist].tolist()
+        return order
+
+    def _differing(self, prompts: list[tuple[int, ...]], found: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Those that may become prompts that differ from all that were found."""
+        if not found or not prompts:
+            return prompts
+        tokens = np.array(prompts)
+        shared = (tokens[:, None] == np.array(found)[None, :, : tokens.shape[1]]).sum(axis=2)
+        return [prompt for prompt, most in zip(prompts, shared.max(axis=1).tolist(), strict=True) if most <= self.most]
+
+    def by_model(self) -> dict[tuple[int, ...], float]:
         """Complete prompts, chosen by a model of the scores."""
         if self.vocabulary.horizon == 1:  # nothing to predict: the tokens are the prompts, or the base is
             return self.by_beam()
-        steps = self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
-        sizes = [len(step) for step in steps]
-        rows = self.encoder.encode([token for step in steps for token in step]).astype(np.float64)
-
-        def text(tokens: tuple[int, ...]) -> str:
-            words = [step[token] for step, token in zip(steps, tokens, strict=True)]
-            return SEPARATOR.join(words if self.base is None else [self.base, *words])
-
-        def score(prompts: list[tuple[int, ...]]) -> Floats:
-            return self.encoder.encode([text(prompt) for prompt in prompts]).astype(np.float64) @ self.taste
-
-        scores = search_by_model(
+        sizes = [len(step) for step in self.steps]
+        rows = self.encoder.encode([token for step in self.steps for token in step]).astype(np.float64)
+        return search_by_model(
             np.split(rows, np.cumsum(sizes)[:-1]),
             self.taste,
-            score,
-            count=self.count if self.base is not None else -(-self.count // self.per_base),
+            self.score,
+            count=self.count,
             texts=self.width * (self.vocabulary.horizon - 1),
             shortlist=self.shortlist,
-            diverse=self.base is None,
+            most=self.most,
             track=self.track,
         )
-        return _Beam([text(tokens) for tokens in scores], list(scores), np.array(list(scores.values())))
 
 
 def check_taste(theta: ArrayLike, encoder: TextEncoder) -> Floats:
@@ -178,30 +212,18 @@ def check_taste(theta: ArrayLike, encoder: TextEncoder) -> Floats:
     return taste
 
 
-def _extend(beam: _Beam, step: tuple[str, ...], encoder: TextEncoder, taste: Floats, shortlist: int) -> _Beam:
-    token_scores = encoder.encode(list(step)).astype(np.float64) @ taste
-    if not beam.texts:
-        return _Beam(list(step), [(index,) for index in range(len(step))], token_scores)
-    # the prompts below are scored as whole texts; a token's own score only selects the candidates
-    candidates = np.argsort(-token_scores, kind="stable")[:shortlist]
-    texts = [f"{text}{SEPARATOR}{step[index]}" for text in beam.texts for index in candidates]
-    tokens = [(*so_far, int(index)) for so_far in beam.tokens for index in candidates]
-    return _Beam(texts, tokens, encoder.encode(texts).astype(np.float64) @ taste)
-
-
-def pick(scores: Floats, tokens: Sequence[tuple[int, ...]], count: int, per_base: int | None) -> list[int]:
-    """Return the indices of the ``count`` best scores, best first, at most ``per_base`` with the same first token."""
-    indices: list[int] = []
+def _best(prompts: list[tuple[int, ...]], scores: Sequence[float], count: int, per_base: int) -> list[tuple[int, ...]]:
+    """The ``count`` prompts with the best scores, best first, at most ``per_base`` with the same first token."""
+    best: list[tuple[int, ...]] = []
     uses: dict[int, int] = {}
-    for index in np.argsort(-scores, kind="stable").tolist():
-        first_token = tokens[index][0] if tokens[index] else -1
-        if per_base is not None and uses.get(first_token, 0) >= per_base:
-            continue
-        uses[first_token] = uses.get(first_token, 0) + 1
-        indices.append(index)
-        if len(indices) == count:
-            break
-    return indices
+    for place in np.argsort(-np.asarray(scores), kind="stable").tolist():
+        first_token = prompts[place][0]
+        if uses.get(first_token, 0) < per_base:
+            uses[first_token] = uses.get(first_token, 0) + 1
+            best.append(prompts[place])
+            if len(best) == count:
+                break
+    return best
 
 
 def random_prompts(vocabulary: Vocabulary, count: int, rng: np.random.Generator) -> list[str]:

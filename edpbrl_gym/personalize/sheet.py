@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edpbrl_gym.personalize.rankings import GuidedPicture, Picture, RankedPrompts
+from edpbrl_gym.personalize.rankings import Picture, RankedPrompts
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
 
 __all__ = ["comparison_sheet"]
@@ -17,22 +17,19 @@ def comparison_sheet(
     pictures: Mapping[str, Picture],
     path: str | os.PathLike[str],
     *,
-    guided: Sequence[GuidedPicture] = (),
     count: int = 3,
     title: str = "",
     tile: int = 256,
 ) -> list[Path]:
     """Draw the best prompts of every taste side by side.
 
-    There is a column for the base (if any) and one for each ranking, a row for each rank, and for each base a row of
-    score-guided pictures (if any). The caption of a picture has the RankScore (by the taste of the column), the GTScore
-    (by the true taste, if known) and the prompt.
+    There is a column for the base (if any) and one for each ranking, and a row for each rank. The caption of a picture
+    has the RankScore (by the taste of the column), the GTScore (by the true taste, if known) and the prompt.
 
     Args:
-        rankings: Rankings of one or more bases; every base has the same tastes and sources in the same order.
+        rankings: Rankings of one or more bases; every base has the same tastes in the same order.
         pictures: Pictures by prompt.
         path: PNG file; further pages are numbered.
-        guided: Score-guided pictures of the bases.
         count: Number of ranks to show.
         title: Title of the sheet.
         tile: Width of a picture in pixels.
@@ -47,21 +44,16 @@ def comparison_sheet(
     if not rankings:
         raise ValueError("Expected at least one ranking for a sheet, got none")
     bases = list(dict.fromkeys(ranking.base for ranking in rankings))
-    names = list(dict.fromkeys(ranking.name for ranking in rankings))
+    names = list(dict.fromkeys(ranking.taste for ranking in rankings))
     rows: list[list[Tile | None]] = []
     labels: list[str] = []
     for base in bases:
-        group = {ranking.name: ranking for ranking in rankings if ranking.base == base}
+        group = {ranking.taste: ranking for ranking in rankings if ranking.base == base}
         num_ranks = max(min(count, len(ranking.prompts)) for ranking in group.values())
         for number in range(num_ranks):
             base_tile = [] if base is None else [_base(list(group.values()), pictures) if number == 0 else None]
             rows.append([*base_tile, *(_ranked(group[name], number, pictures) for name in names)])
             labels.append(f"rank {number + 1}")
-        steered = {guided_picture.taste: guided_picture for guided_picture in guided if guided_picture.base == base}
-        if steered:
-            tastes = {ranking.taste for ranking in group.values() if ranking.source == "beam"}
-            rows.append([None, *(_guided(steered.get(name)) if name in tastes else None for name in names)])
-            labels.append(f"guided by score, strength {next(iter(steered.values())).strength:g}")
     columns = [*(["Base"] if bases != [None] else []), *names]
     return contact_sheet(rows, path, columns=columns, labels=labels, title=title, tile=tile)
 
@@ -70,31 +62,14 @@ def _ranked(ranking: RankedPrompts, number: int, pictures: Mapping[str, Picture]
     if number >= len(ranking.prompts):
         return None
     prompt = ranking.prompts[number]
-    true = None if ranking.true_scores is None else ranking.true_scores[number]
+    lines = [f"RankScore {prompt.score:.3f}"]
+    lines += [] if ranking.true_scores is None else [f"GTScore {ranking.true_scores[number]:.3f}"]
     picture = pictures[prompt.text]
-    return Tile(picture.path, prompt.text, _scores(prompt.score, true), flagged=picture.flagged)
+    return Tile(picture.path, prompt.text, tuple(lines), flagged=picture.flagged)
 
 
 def _base(group: Sequence[RankedPrompts], pictures: Mapping[str, Picture]) -> Tile:
-    base = group[0].base or ""
-    scores = {ranking.taste: ranking.base_score for ranking in group}
-    lines = [f"RankScore {score:.3f} by {taste}" for taste, score in scores.items() if score is not None]
-    true = group[0].base_true_score
-    if true is not None:
-        lines.append(f"GTScore {true:.3f}")
-    picture = pictures[base]
-    return Tile(picture.path, base, tuple(lines), flagged=picture.flagged)
-
-
-def _guided(guided: GuidedPicture | None) -> Tile | None:
-    if guided is None:
-        return None
-    lines = _scores(guided.score, guided.true_score)
-    return Tile(
-        guided.picture.path, f"{guided.base} (moved towards {guided.taste})", lines, flagged=guided.picture.flagged
-    )
-
-
-def _scores(score: float, true: float | None) -> tuple[str, ...]:
-    lines = (f"RankScore {score:.3f}",)
-    return lines if true is None else (*lines, f"GTScore {true:.3f}")
+    base, true = group[0].base or "", group[0].base_true_score
+    lines = [f"RankScore {ranking.base_score:.3f} by {ranking.taste}" for ranking in group]
+    lines += [] if true is None else [f"GTScore {true:.3f}"]
+    return Tile(pictures[base].path, base, tuple(lines), flagged=pictures[base].flagged)

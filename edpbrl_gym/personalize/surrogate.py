@@ -10,10 +10,11 @@ Williams, 2006, chapter 2). Deviations of two tokens of a step are correlated by
 negative), interactions by the product over the steps of 0.6 + 0.4 times that square. With MiniLM the weights alone
 explain about 70% of the variance of the scores of random prompts.
 
-The unknown prompts with the largest mean plus standard deviation are embedded, a batch at a time (each choice lowers
-the variance of the next ones, as if its score were known), and the model learns their scores. Candidates are the best
-combinations by the additive part of the model, and the best prompts so far with one token replaced, or with the first
-token of another one.
+The prompts that are looked for share at most some tokens with each other: the best, then the best of those that differ
+enough from it, and so on. The unknown prompts that are embedded, a batch at a time, are those whose mean plus standard
+deviation is the most above the score of the prompt whose place they would take (each choice lowers the variance of the
+next ones, as if its score were known). Candidates for a place are the best combinations by the additive part of the
+model that differ enough from all better prompts, and the best prompts so far with one token replaced.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
+from edpbrl_gym.personalize.differing import pick
 
 __all__ = ["search_by_model"]
 
@@ -38,8 +40,10 @@ _DEVIATION = 2.0  # of u_h, in units of the spread of the tokens' weighted score
 _INTERACTION = 0.5  # of r, in units of the spread of the additive part
 _OWN = 0.6  # correlation of interactions of prompts without a similar token in a step
 _OPTIMISM = 1.0  # standard deviations added to the mean
-_TAILS, _NEIGHBOURS = 20, 24  # combinations after each first token; tokens of each step tried in the best prompts
+_COMBINATIONS, _NEIGHBOURS = 24, 24  # for each place; tokens of each step tried in the best prompts
+_PLACES = 12  # places for which combinations are made at a time
 _JITTER = 1e-6  # of the variance of the additive part
+_BATCH = 16  # prompts scored at a time
 
 
 def search_by_model(
@@ -50,11 +54,10 @@ def search_by_model(
     count: int,
     texts: int,
     shortlist: int,
-    diverse: bool,
-    batch: int = 16,
+    most: int,
     track: Callable[[int, int], object] | None = None,
 ) -> dict[_Tokens, float]:
-    """Choose prompts to score, so that the best ones are among them.
+    """Choose prompts to score, so that the best ones that differ are among them.
 
     Args:
         features: Embeddings of the tokens of each step, (V_h, d).
@@ -62,30 +65,28 @@ def search_by_model(
         score: True scores of prompts, given as tuples of tokens.
         count: Number of prompts that are looked for.
         texts: Number of prompts to score; if there are no more, all of them are.
-        shortlist: Tokens of each step that may appear, by their own scores (all of the first step if ``diverse``).
-        diverse: Whether the prompts that are looked for begin with different tokens.
-        batch: Prompts scored at a time.
+        shortlist: Tokens of each step that may appear, by their own scores.
+        most: Number of steps in which two of the prompts that are looked for may have the same token.
         track: Callback of (prompts scored, all).
 
     Returns:
         The scored prompts with their scores.
     """
-    allowed = [
-        np.argsort(-(rows @ theta), kind="stable")[: len(rows) if diverse and step == 0 else shortlist]
-        for step, rows in enumerate(features)
-    ]
+    allowed = [np.argsort(-(rows @ theta), kind="stable")[:shortlist] for rows in features]
     total = min(texts, int(np.prod([float(len(tokens)) for tokens in allowed])))
     model = _Model([rows[tokens] for rows, tokens in zip(features, allowed, strict=True)], theta)
     known: dict[_Tokens, float] = {}
+    round_number = 0
     while len(known) < total:
         with one_blas_thread():
             model.learn(known)
-            candidates = _candidates(model.tables(), known, count, diverse)
-            most = max(2, batch // min(6, count)) if diverse else batch
-            chosen = model.promising(candidates, min(batch, total - len(known)), most)
+            leaders = _Leaders.of(known, len(features), count, most)
+            candidates = _candidates(model.tables(), known, leaders, round_number)
+            chosen = model.promising(candidates, leaders, min(_BATCH, total - len(known)))
         prompts = [tuple(int(token) for token in candidates[place]) for place in chosen]
         values = score([_translated(prompt, allowed) for prompt in prompts])
         known.update(zip(prompts, values.tolist(), strict=True))
+        round_number += 1
         if track is not None:
             track(len(known), total)
     return {_translated(prompt, allowed): value for prompt, value in known.items()}
@@ -93,6 +94,23 @@ def search_by_model(
 
 def _translated(prompt: _Tokens, allowed: Sequence[NDArray[np.intp]]) -> _Tokens:
     return tuple(int(tokens[place]) for tokens, place in zip(allowed, prompt, strict=True))
+
+
+@dataclass(frozen=True)
+class _Leaders:
+    """The best scored prompts that differ enough, (m, H), best first, and their scores, (m,)."""
+
+    prompts: NDArray[np.int64]
+    scores: Floats
+    count: int  # of prompts that are looked for
+    most: int
+
+    @classmethod
+    def of(cls, known: dict[_Tokens, float], steps: int, count: int, most: int) -> _Leaders:
+        prompts = np.array(list(known), dtype=np.int64).reshape(-1, steps)
+        scores = np.array(list(known.values()))
+        best = pick(scores, prompts, count, most, fill=False)
+        return cls(prompts[best], scores[best], count, most)
 
 
 @dataclass(frozen=True)
@@ -161,8 +179,11 @@ class _Model:
             for step, scores in enumerate(self.scores)
         ]
 
-    def promising(self, prompts: NDArray[np.int64], count: int, most: int) -> list[int]:
-        """Places of the prompts to score next, at most ``most`` with the same first token while there are others."""
+    def promising(self, prompts: NDArray[np.int64], leaders: _Leaders, number: int) -> list[int]:
+        """Which prompts to score next: those that may be the most above the leader whose place they would take.
+
+        A prompt that differs enough from all leaders takes a place of its own, and none is left without a candidate.
+        """
         linear = self._linear(prompts)
         mean = linear @ self.linear_mean
         solved = np.zeros((0, len(prompts)))
@@ -172,17 +193,31 @@ class _Model:
             solved = solve_triangular(self.known.factor[0], cross, lower=True)
         variance = np.square(linear) @ self.linear_variance + self.deviations.sum() + self.interaction
         variance = variance - np.square(solved).sum(axis=0)
+        floors = leaders.scores.tolist()
+        clashes = (prompts[:, None] == leaders.prompts[None]).sum(axis=2) > leaders.most
+        clashes = np.column_stack([clashes, np.ones(len(prompts), dtype=bool)])
+        places = clashes.argmax(axis=1)  # of the first leader that is too near
+        uses = np.zeros(leaders.count + 1, dtype=np.int64)
+        empty = float(mean.min()) - 1e3 * float(np.ptp(mean) + np.sqrt(variance.max()))
         chosen: list[int] = []
-        for _ in range(min(count, len(prompts))):
-            values = mean + _OPTIMISM * np.sqrt(np.maximum(variance, 0.0))
-            values[chosen] = -np.inf
-            uses = np.bincount(prompts[chosen, 0], minlength=len(self.scores[0]))
-            fresh = np.where(uses[prompts[:, 0]] < most, values, -np.inf)
-            place = int(np.argmax(fresh if np.isfinite(fresh).any() else values))
-            cross = self._covariance(prompts[[place]], prompts)[0] - solved[:, place] @ solved
-            row = cross / np.sqrt(max(float(variance[place]), 0.0) + self.jitter)
+        for _ in range(min(number, len(prompts))):
+            full = len(floors) == leaders.count
+            gains = mean + _OPTIMISM * np.sqrt(np.maximum(variance, 0.0))
+            gains = gains - np.array([*floors, floors[-1] if full else empty])[places]
+            gains[chosen] = -np.inf
+            fresh = np.where(uses[places] < -(-number // leaders.count), gains, -np.inf)
+            best = int(np.argmax(fresh if np.isfinite(fresh).any() else gains))
+            uses[places[best]] += 1
+            if places[best] == len(floors) and not full:
+                near = (prompts == prompts[best]).sum(axis=1) > leaders.most
+                places[(places == len(floors)) & ~near] += 1
+                floors.append(float(mean[best]))
+            cross = self._covariance(prompts[[best]], prompts)[0] - solved[:, best] @ solved
+            row = cross / np.sqrt(max(float(variance[best]), 0.0) + self.jitter)
+            most = np.sqrt(np.maximum(variance, 0.0))
+            row = np.clip(row, -most, most)  # exceeded only where the covariance is none (see ``_factor``)
             solved, variance = np.vstack([solved, row]), variance - row**2
-            chosen.append(place)
+            chosen.append(best)
         return chosen
 
     def _linear(self, prompts: NDArray[np.int64]) -> Floats:
@@ -206,40 +241,50 @@ class _Model:
         return np.asarray(total + product)
 
 
-def _candidates(tables: Sequence[Floats], known: dict[_Tokens, float], count: int, diverse: bool) -> NDArray[np.int64]:
-    """Prompts without a score that may be among the best, (n, H), at least one."""
-    best = sorted(known, key=lambda prompt: -known[prompt])
-    first_of: dict[int, _Tokens] = {}
-    for prompt in best:
-        first_of.setdefault(prompt[0], prompt)
-    leaders = list(first_of.values())[:count] if diverse else best[:count]
-    orders = [np.argsort(-table, kind="stable") for table in tables]
-    found: dict[_Tokens, None] = {}
-    if diverse:
-        tails = _best_sums(tables[1:], _TAILS)
-        found.update(((int(base), *tail), None) for base in orders[0][: 2 * count] for tail in tails)
-    else:
-        found.update((prompt, None) for prompt in _best_sums(tables, 2 * _TAILS))
-    for prompt in dict.fromkeys([*leaders, *best[:5]]):
+def _candidates(
+    tables: Sequence[Floats], known: dict[_Tokens, float], leaders: _Leaders, round_number: int
+) -> NDArray[np.int64]:
+    """Prompts without a score that may be among the best that differ, (n, H), at least one."""
+    orders = [np.argsort(-table, kind="stable")[:_NEIGHBOURS].tolist() for table in tables]
+    best: list[_Tokens] = [tuple(prompt) for prompt in leaders.prompts.tolist()]
+    filled, found = len(best), dict[_Tokens, None]()
+    every = -(-filled // _PLACES) or 1  # of many places, some in each round
+    for place in [*range(round_number % every, filled, every), *range(filled, min(leaders.count, filled + _PLACES))]:
+        combinations = _best_sums(tables, _COMBINATIONS, best[:place], leaders.most)
+        found.update(dict.fromkeys(combinations))
+        if place >= filled and not combinations:
+            break
+        if place >= filled:
+            best.append(combinations[0])
+    for prompt in best[:filled]:
         for step, order in enumerate(orders):
-            for token in order[:_NEIGHBOURS].tolist():
+            for token in order:
                 found[*prompt[:step], token, *prompt[step + 1 :]] = None
-    if diverse:
-        found.update(((leader[0], *prompt[1:]), None) for leader in leaders for prompt in best[:10])
     fresh = [prompt for prompt in found if prompt not in known]
-    size = len(known) + 1
-    if not fresh:  # all neighbours are known; among the best ``size`` sums at least one is not
-        fresh = [prompt for prompt in _best_sums(tables, size) if prompt not in known]
+    if not fresh:  # all neighbours are known; among one more of the best sums than are known at least one is not
+        fresh = [prompt for prompt in _best_sums(tables, len(known) + 1) if prompt not in known]
     return np.array(fresh)
 
 
-def _best_sums(tables: Sequence[Floats], count: int) -> list[_Tokens]:
-    """The combinations of one entry of each table with the largest sums, largest first, at most ``count``."""
+def _best_sums(tables: Sequence[Floats], count: int, others: Sequence[_Tokens] = (), most: int = 0) -> list[_Tokens]:
+    """The combinations of one entry of each table with the largest sums, largest first, at most ``count``.
+
+    Without ``others`` this is exact, since a combination among the best has a beginning among the best. Those that
+    share at most ``most`` entries with each of the others are grown from the best beginnings of each number of shared
+    entries.
+    """
     sums, prompts = np.zeros(1), np.zeros((1, 0), dtype=np.int64)
-    for table in tables:  # a combination among the best has a beginning among the best, so this is exact
-        order = np.argsort(-table, kind="stable")[:count]
+    given = np.array(others, dtype=np.int64).reshape(len(others), len(tables))
+    shared = np.zeros((1, len(given)), dtype=np.int64)
+    for step, table in enumerate(tables):
+        order = np.argsort(-table, kind="stable")[: count + len(given)]
         values = np.add.outer(sums, table[order]).ravel()
-        keep = np.argsort(-values, kind="stable")[:count]
-        before, token = np.divmod(keep, len(order))
-        sums, prompts = values[keep], np.concatenate([prompts[before], order[token][:, None]], axis=1)
-    return [tuple(row) for row in prompts.tolist()]
+        before, token = np.divmod(np.arange(len(values)), len(order))
+        overlaps = shared[before] + (order[token][:, None] == given[None, :, step])
+        level = overlaps.max(axis=1, initial=0)
+        ranked = np.argsort(-values, kind="stable")
+        keep = np.concatenate([ranked[level[ranked] == value][:count] for value in range(most + 1)])
+        keep = keep[np.argsort(-values[keep], kind="stable")]
+        sums, shared = values[keep], overlaps[keep]
+        prompts = np.concatenate([prompts[before[keep]], order[token[keep]][:, None]], axis=1)
+    return [tuple(row) for row in prompts[:count].tolist()]

@@ -1,5 +1,8 @@
 """A learnt taste on disk: theta and its provenance, as safetensors.
 
+The provenance says with which words the taste was learnt: the name of a built-in vocabulary, or all tokens of another
+one, so that the file can be used where that vocabulary's folder is not.
+
 All metadata is one entry, since safetensors writes several in arbitrary order: equal tastes give equal files. It
 contains the sha256 of the file with 64 zeros in place of that sha256, so that every change is noticed.
 """
@@ -20,6 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation.priors import make_prior
+from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, built_in_name, load_vocabulary
 
 __all__ = ["Taste", "load_taste", "save_taste"]
 
@@ -35,14 +41,55 @@ class Taste:
     Attributes:
         theta: The estimate, shape (d,).
         provenance: Encoder and its fingerprint, number of questions, regularization and so on.
+        landmarks: Of a prior that maps features (``TastePrior.landmarks``), (m, D), else None.
     """
 
     theta: NDArray[np.float64]
     provenance: dict[str, Any]
+    landmarks: NDArray[np.float64] | None = None
+
+    def encoder(self, encoder: TextEncoder) -> TextEncoder:
+        """The encoder with which it was learnt, by the features that theta is about."""
+        if self.landmarks is None:
+            return encoder
+        prior, options = self.provenance["prior"], self.provenance.get("prior_options", {})
+        return make_prior(prior, self.landmarks, **options).encoder(encoder)
+
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary with which the taste was learnt; None where the file says nothing about it.
+
+        Raises:
+            ValueError: The file names a vocabulary that this version doesn't have, or knows its fingerprint only.
+        """
+        record, fingerprint = (self.provenance.get(key) for key in ("vocabulary", "vocabulary_fingerprint"))
+        if record is None and fingerprint is None:
+            return None
+        names = BUILT_IN if record is None else [record] if isinstance(record, str) else []
+        for vocabulary in (load_vocabulary(name) for name in names if name in BUILT_IN):
+            if fingerprint in (None, vocabulary.fingerprint):
+                return vocabulary
+        if isinstance(record, dict):
+            try:
+                return Vocabulary(tuple(record["names"]), tuple(map(tuple, record["tokens"])))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"the vocabulary in its file can't be read ({error})") from None
+        named = f"{record!r}" if isinstance(record, str) else "a vocabulary that its file doesn't hold"
+        sha256 = "" if fingerprint is None else f" (sha256 {str(fingerprint)[:16]})"
+        raise ValueError(f"it was learnt with {named}{sha256}, which is none of the built-in vocabularies here")
 
 
-def save_taste(path: str | os.PathLike[str], theta: ArrayLike, provenance: Mapping[str, Any]) -> Path:
-    """Write theta (float64) and its provenance to a safetensors file, atomically.
+def save_taste(
+    path: str | os.PathLike[str],
+    theta: ArrayLike,
+    provenance: Mapping[str, Any],
+    *,
+    vocabulary: Vocabulary | None = None,
+    landmarks: ArrayLike | None = None,
+) -> Path:
+    """Write theta (d,) and its provenance, JSON values, to a safetensors file, atomically.
+
+    Of the vocabulary with which it was learnt the fingerprint and the name, or the tokens of one that isn't built in,
+    become entries of the provenance. The ``landmarks`` (m, D) of a prior that maps features lie beside theta.
 
     Raises:
         ValueError: If theta isn't finite.
@@ -51,9 +98,16 @@ def save_taste(path: str | os.PathLike[str], theta: ArrayLike, provenance: Mappi
     from safetensors.numpy import save
 
     target = Path(path)
+    facts = {**provenance}
+    if vocabulary is not None:
+        tokens = {"names": vocabulary.names, "tokens": vocabulary.tokens}
+        facts |= {"vocabulary": built_in_name(vocabulary) or tokens, "vocabulary_fingerprint": vocabulary.fingerprint}
+    arrays = {"theta": np.ascontiguousarray(check_array(theta, "theta", shape=("d",)))}
+    if landmarks is not None:
+        arrays["landmarks"] = np.ascontiguousarray(check_array(landmarks, "landmarks", shape=("m", "D")))
     data = save(
-        {"theta": np.ascontiguousarray(check_array(theta, "theta", shape=("d",)))},
-        metadata={_KEY: json.dumps({"format": _FORMAT, "sha256": _NO_DIGEST, "provenance": dict(provenance)})},
+        arrays,
+        metadata={_KEY: json.dumps({"format": _FORMAT, "sha256": _NO_DIGEST, "provenance": facts})},
     )
     data = data.replace(_NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
     write_atomically(target, lambda name: name.write_bytes(data))
@@ -76,7 +130,8 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
     try:
         with errors_naming(source):
             data = source.read_bytes()
-        theta = load(data)["theta"]
+        arrays = load(data)
+        theta = arrays["theta"]
         document = _document(data)
         digest = document["sha256"]
         if hashlib.sha256(data.replace(digest.encode(), _NO_DIGEST.encode(), 1)).hexdigest() != digest:
@@ -87,7 +142,7 @@ def load_taste(path: str | os.PathLike[str]) -> Taste:
             f"Expected a taste file of `edpbrl estimate`, could not read {source} as one ({error}); give the file "
             "theta.safetensors that it wrote"
         ) from None
-    return Taste(check_array(theta, "theta", shape=("d",)), provenance)
+    return Taste(check_array(theta, "theta", shape=("d",)), provenance, arrays.get("landmarks"))
 
 
 def _document(data: bytes) -> dict[str, Any]:

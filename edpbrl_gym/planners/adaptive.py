@@ -10,17 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._arrays import Booleans, Floats, Indices
+from edpbrl_gym._arrays import Booleans, Floats, Indices, positive_semidefinite_factor
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
-from edpbrl_gym.design.criteria import positive_semidefinite_factor
-from edpbrl_gym.design.query_sets.restrictions import Restrictions, TokenRules
-from edpbrl_gym.estimation.population import Population
-from edpbrl_gym.likelihood import BestOf, ResponseModel
-from edpbrl_gym.planners.calls import check_prefixes
-from edpbrl_gym.planners.exchange import exchange
-from edpbrl_gym.planners.option_features import OptionFeatures, PromptFeatures
-from edpbrl_gym.planners.prompt_search import PlannedPrompts, drawn_token
+from edpbrl_gym.design.questions.restrictions import Restrictions, TokenRules
+from edpbrl_gym.estimation.taste_prior import TastePrior
+from edpbrl_gym.likelihood import AnswerFormat, BestOf
+from edpbrl_gym.planners.exchange import PlannedPrompts, drawn_token, exchange
+from edpbrl_gym.planners.option_features import OptionFeatures, PromptFeatures, mapped_options
 from edpbrl_gym.planners.scores import (
     ExpectedBest,
     ExpectedInformation,
@@ -28,9 +25,9 @@ from edpbrl_gym.planners.scores import (
     MutualInformation,
     QuestionScore,
 )
+from edpbrl_gym.planners.separate import SeparateOptions
 from edpbrl_gym.planners.shortlist import Knowledge, Shortlists
-from edpbrl_gym.planners.tracked import TrackedPlanner
-from edpbrl_gym.planners.tracking import TastePrior, TasteTracker
+from edpbrl_gym.planners.tracking import TasteTracker, TrackedPlanner, check_prefixes, endings
 
 if TYPE_CHECKING:
     from edpbrl_gym.vocabulary import Vocabulary
@@ -61,9 +58,9 @@ class AdaptivePlanner(TrackedPlanner):
     are corrected.
 
     The defaults were measured for two cases. On a pool of items (a vocabulary of one step) the acquisition function is
-    the reduction of the posterior variance (A-optimality, classical; on development seeds of `edpbrl bench comparison`
-    the strongest of the literature's rules), under many draws, from several starts. In prompts of several steps it is
-    the gain in log det of the posterior precision (D), from one start (`edpbrl bench efficiency`).
+    the reduction of the posterior variance (A-optimality, classical; on development seeds the strongest of the
+    literature's rules, docs/planner-comparison.md), under many draws, from several starts. In prompts of several steps
+    it is the gain in log det of the posterior precision (D), from one start (docs/query-efficiency.md).
 
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
@@ -71,7 +68,11 @@ class AdaptivePlanner(TrackedPlanner):
     Under a `Population` the draws are from the mixture of its parts (`MixturePosterior`). With several types of people
     the acquisition function is the mutual information between the answer and the taste, which type a person is among
     it: the Fisher information at a draw says how well an answer tells tastes near it apart, not how well it tells the
-    types apart (`python -m benchmarks.type_questions`, docs/priors.md).
+    types apart (docs/priors.md).
+
+    Of a format whose answers are about each option by itself (ratings) K may be 1; its acquisition functions are those
+    of `SeparateOptions`, by default the mutual information: the Fisher information takes the thresholds for known, and
+    then asks about what all options have in common.
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
     under 16 draws, from one start; in development 64 draws and eight starts found worse items.
@@ -83,14 +84,14 @@ class AdaptivePlanner(TrackedPlanner):
         options: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens,
             `PromptFeatures` for complete prompts.
         prior: Prior of the vocabulary; a `GaussianPrior`, whose scale is kept; or a `Population`.
-        num_options: K, at least 2.
+        num_options: K, at least 2, or what ``model`` needs.
         seed: Seed of the draws.
         mode: "learn" theta, or find the "best" prompt.
         score: Acquisition function of mode "learn": "information", the expected gain in log det of the posterior
             precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
             "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
-            or "mutual" information. None: "mutual" under a population of several types, else "trace" on a pool,
-            "information" in prompts of several steps.
+            or "mutual" information. None: "mutual" under a population of several types and for ratings, else "trace" on
+            a pool, "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
             a pool (fewer on one of over 625 K items), else one.
@@ -123,26 +124,26 @@ class AdaptivePlanner(TrackedPlanner):
         score: Score | None = None,
         draws: int | None = None,
         starts: int | None = None,
-        model: ResponseModel | None = None,
+        model: AnswerFormat | None = None,
         restrictions: Restrictions | None = None,
         memory: int | None = None,
     ) -> None:
         self.sizes = tuple(vocabulary.sizes)
         if tuple(options.sizes) != self.sizes:
             raise ValueError(f"Expected features of steps with {self.sizes} tokens, got {tuple(options.sizes)}")
-        self.options = options
+        self.options = options = mapped_options(options, prior)
         self.prior = prior
-        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.model: AnswerFormat = BestOf() if model is None else model
+        self.num_options = check_count(num_options, "num_options (K)", minimum=self.model.least)
         self.seed = check_count(seed, "seed", minimum=0)
         self.check_options(num_options=num_options, mode=mode, score=score, draws=draws, starts=starts, memory=memory)
         self.mode = mode
         pool = len(self.sizes) == 1 and mode == "learn"
-        self.score: Score = _default_score(prior, pool, draws) if score is None else score
+        self.score: Score = _default_score(prior, pool, draws, self.model) if score is None else score
         self.draws = (_POOL_DRAWS if pool else 16) if draws is None else draws
         many = max(1, min(32 // self.num_options, _POOL_TOKENS // self.sizes[0])) if pool else 1
         self.starts = many if starts is None else starts
         self._sweeps = _POOL_SWEEPS if pool else _SWEEPS
-        self.model: ResponseModel = BestOf() if model is None else model
         self.memory = memory
         self._initial_rules = _rules(vocabulary, restrictions)
         self._taste = TasteTracker(prior, self.model, self.num_options, self.memory)
@@ -157,7 +158,6 @@ class AdaptivePlanner(TrackedPlanner):
 
     @classmethod
     def check_options(cls, *, num_options: int, **options: Any) -> None:
-        """See the base class."""
         mode, score = options.get("mode", "learn"), options.get("score")
         check_choice_of(mode, "mode", ("learn", "best"))
         if score is not None:
@@ -171,7 +171,6 @@ class AdaptivePlanner(TrackedPlanner):
             raise ValueError(f"Expected at least 2 draws for mode='best' and score='mutual', got {draws}")
 
     def reset(self) -> None:
-        """Forget all questions and answers."""
         self._rules = self._initial_rules
         self.asked = 0
         self._ends = False  # whether the last question was the last of an episode
@@ -200,13 +199,7 @@ class AdaptivePlanner(TrackedPlanner):
         self._taste.restore(state["taste"])
 
     def ask(self, prefixes: ArrayLike) -> NDArray[np.int64]:
-        """Tokens of the next step, one for each lane.
-
-        Args:
-            prefixes: Tokens of the lanes so far, (K, h), h < H.
-
-        Returns:
-            Tokens, (K,).
+        """Tokens (K,) of the step after the prompts ``prefixes``, (K, h).
 
         Raises:
             ValueError: Another number of lanes, tokens that don't exist, complete prompts, or restrictions that leave
@@ -248,7 +241,7 @@ class AdaptivePlanner(TrackedPlanner):
         def allowed(lane: int, question: Indices, among: Indices | slice = slice(None)) -> Booleans:
             return self._allowed(before, question, lane, among)
 
-        if self.sizes[step] > _LARGE and self.mode == "learn":
+        if self.sizes[step] > _LARGE and self.mode == "learn" and self.model.relative:
             if step not in self._lists:
                 self._lists[step] = Shortlists(self._tokens[step])
             known = Knowledge(self._taste.planned, self._lowers_variance, self._contrasts)
@@ -276,7 +269,8 @@ class AdaptivePlanner(TrackedPlanner):
         if len(self.sizes) != 1:
             raise ValueError(f"Expected a planner for a pool, a vocabulary of one step, got {len(self.sizes)} steps")
         shape = (self.sizes[0], self.dimension)
-        self._tokens = [check_array(features, "features", shape=shape, hint="one row for each item").astype(np.float32)]
+        rows = self.prior.feature_map(np.asarray(features))
+        self._tokens = [check_array(rows, "features", shape=shape, hint="one row for each item").astype(np.float32)]
         self._lists = {}
         if self._contrasts is not None:
             self._contrasts = _contrasts(self._tokens)
@@ -296,6 +290,10 @@ class AdaptivePlanner(TrackedPlanner):
         draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
         if self.mode == "best":
             return ExpectedBest(draws)
+        if not self.model.relative:
+            kind = "variance" if self._lowers_variance else self.score
+            format, root = self._taste.format, posterior.inverse_factor
+            return SeparateOptions(draws, format, root, score=kind, contrasts=self._contrasts)
         if self.score == "mutual":
             return MutualInformation(draws)
         if self.score == "information":
@@ -313,9 +311,18 @@ class AdaptivePlanner(TrackedPlanner):
             self._rules = self._rules.with_base(token)
 
     def _allowed(self, before: Indices, question: Indices, lane: int, among: Indices | slice = slice(None)) -> Booleans:
-        """Which tokens a lane may show, given its own prefix and the tokens of the other lanes."""
+        """Which tokens a lane may show, given its own prefix and the tokens of the other lanes.
+
+        At a step with fewer than K tokens lanes may show the same one: so many as can still end differently.
+        """
+        step = before.shape[1]
         others = np.delete(np.concatenate([before, question[:, None]], axis=1), lane, axis=0)
-        return self._rules.allowed(before.shape[1], before[lane], others, among)
+        if self.sizes[step] >= self.num_options:
+            return self._rules.allowed(step, before[lane], others, among)
+        mask = self._rules.with_repeats().allowed(step, before[lane], others, among)
+        alike = others[(others[:, :step] == before[lane]).all(axis=1), step]
+        counts = np.bincount(alike[alike >= 0], minlength=self.sizes[step])
+        return np.asarray(mask & (counts < endings(self.sizes, step))[among])
 
     def _start(self, before: NDArray[np.int64], step: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Random legal tokens, lane after lane."""
@@ -325,8 +332,8 @@ class AdaptivePlanner(TrackedPlanner):
         return question
 
 
-def _default_score(prior: TastePrior, pool: bool, draws: int | None) -> Score:
-    if isinstance(prior, Population) and len(prior.parts) > 1 and (draws is None or draws > 1):
+def _default_score(prior: TastePrior, pool: bool, draws: int | None, model: AnswerFormat) -> Score:
+    if (prior.types > 1 or not model.relative) and (draws is None or draws > 1):
         return "mutual"
     return "trace" if pool else "information"
 

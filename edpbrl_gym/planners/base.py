@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation import Estimate, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.estimation.taste_prior import TastePrior
+from edpbrl_gym.likelihood import AnswerFormat, BestOf, Response
 
 __all__ = ["Planner"]
 
@@ -38,13 +39,13 @@ class Planner(ABC):
     name: str = "planner"
     needs: tuple[str, ...] = ()
     num_options: int
-    model: ResponseModel = BestOf()
+    model: AnswerFormat = BestOf()
     asked: int = 0
     adaptive: bool = True
     distinct: bool = True
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating]) -> VocabularyPrior | GaussianPrior:
+    def default_prior(cls, token_features: NDArray[np.floating]) -> TastePrior:
         """The default prior, from the embeddings of all tokens, (N, d)."""
         return VocabularyPrior(token_features)
 

@@ -1,4 +1,7 @@
-"""Coordinate exchange: replace the options of a question one by one with the best token of the whole vocabulary."""
+"""Coordinate exchange: replace the options of a question one by one with the best token of the whole vocabulary.
+
+The K complete prompts of a question are planned together, by an exchange over options and steps.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Booleans
+from edpbrl_gym.design.questions.restrictions import TokenRules
+from edpbrl_gym.planners.option_features import PromptFeatures
+from edpbrl_gym.planners.scores import QuestionScore
 
-__all__ = ["ReplacementScore", "exchange"]
+__all__ = ["PlannedPrompts", "ReplacementScore", "drawn_token", "exchange", "search_prompts"]
 
-
-_GAIN = 1e-9  # relative: smaller ones are rounding
+_ROUNDING = 1e-9  # relative gain of a sweep below which an exchange ends
+_SWEEPS, _CANDIDATES = 2, 200  # candidates of a step
+_MANY, _FEWER = 6, 60  # from so many options on fewer candidates, which in development find questions as good
+_GAIN = 1e-3  # relative gain of a sweep below which the search ends
+_MOST_DRAWS = 100  # of a random prompt that differs from the others
+_MOST_PLANS = 1024  # episodes side by side
 
 
 class ReplacementScore(Protocol):
@@ -61,6 +71,179 @@ def exchange(
                 question[lane] = best
             value = float(values[question[lane]])
             searched[lane] = question.tobytes(), value
-        if value <= before + _GAIN * abs(before):
+        if value <= before + _ROUNDING * abs(before):
             break
     return question, value
+
+
+class PlannedPrompts:
+    """Plans the K prompts of an episode before its first step, and gives their tokens step by step.
+
+    Args:
+        options: The additive model of complete prompts.
+        tables: Its candidates of each step, (V_h, d).
+        num_options: K.
+
+    Attributes:
+        plans: Prompts (K, H) of episodes that are not yet over.
+    """
+
+    def __init__(self, options: PromptFeatures, tables: list[NDArray[np.float32]], num_options: int) -> None:
+        self.options, self.tables, self.num_options = options, tables, num_options
+        self.plans: list[NDArray[np.int64]] = []
+
+    def next_tokens(
+        self,
+        before: NDArray[np.int64],
+        rules: TokenRules,
+        make_score: Callable[[], QuestionScore],
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Tokens (K,) of the step after the prompts ``before``, (K, h): those of their plan, or of a new one.
+
+        Raises:
+            ValueError: The rules leave a lane no token.
+        """
+        step = before.shape[1]
+        ours = [plan for plan in self.plans if step and np.array_equal(plan[:, :step], before)]
+        if not ours:  # a new episode, or prompts that began otherwise
+            ours = [self._plan(before, rules, make_score(), rng)]
+            self.plans = [*self.plans[1 - _MOST_PLANS :], ours[0]]
+        if step + 1 == len(self.tables):
+            self.plans = [plan for plan in self.plans if plan is not ours[0]]
+        return np.array(ours[0][:, step])
+
+    def follow(self, prompts: NDArray[np.int64]) -> None:
+        """Forget the plan that ends with these prompts, (K, h)."""
+        if prompts.shape[1] == len(self.tables):
+            self.plans = [plan for plan in self.plans if not np.array_equal(plan, prompts)]
+
+    def _plan(
+        self, before: NDArray[np.int64], rules: TokenRules, score: QuestionScore, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """K complete prompts that begin with ``before``, (K, H)."""
+        step, horizon = before.shape[1], len(self.tables)
+        allowed = _Legal(rules, self.num_options)
+        prompts = np.full((self.num_options, horizon), -1, dtype=np.int64)
+        prompts[:, :step] = before
+        for lane in range(self.num_options):
+            _draw_prompt(prompts, lane, step, allowed, rng)
+        return search_prompts(
+            score, self.options, self.tables, allowed, prompts,
+            steps=np.arange(step, horizon), sweeps=_SWEEPS, rng=rng,
+            candidates=_FEWER if self.num_options >= _MANY else _CANDIDATES,
+        )  # fmt: skip
+
+
+class _Legal:
+    """Which tokens a lane may show in complete prompts.
+
+    The options of a question are different prompts. Their tokens of a step differ where the rules ask for distinct
+    options and the step has K tokens.
+    """
+
+    def __init__(self, rules: TokenRules, num_options: int) -> None:
+        self._rules, self._num_options = rules, num_options
+        self._few = rules.with_repeats()  # for steps with fewer than K tokens
+
+    def __call__(self, step: int, lane: int, prompts: NDArray[np.int64]) -> Booleans:
+        """Allowed tokens of a step, given all other known tokens (K, H), -1 where unknown."""
+        others = np.delete(prompts, lane, axis=0)
+        rules = self._few if self._rules.sizes[step] < self._num_options else self._rules
+        mask = rules.allowed(step, prompts[lane], others)
+        equal = np.delete((others == prompts[lane]) & (others >= 0), step, axis=1).all(axis=1)
+        mask[others[equal & (others[:, step] >= 0), step]] = False
+        return mask
+
+
+def _draw_prompt(prompts: NDArray[np.int64], lane: int, first: int, allowed: _Legal, rng: np.random.Generator) -> None:
+    """Fill in random legal tokens of a lane from step ``first`` on; where they lead to a dead end, draw again."""
+    for attempt in range(_MOST_DRAWS):
+        prompts[lane, first:] = -1
+        for step in range(first, prompts.shape[1]):
+            tokens = allowed(step, lane, prompts)
+            if not tokens.any() and attempt + 1 < _MOST_DRAWS:
+                break
+            prompts[lane, step] = drawn_token(tokens, step, lane, rng)
+        else:
+            return
+
+
+def drawn_token(allowed: Booleans, step: int, lane: int, rng: np.random.Generator) -> int:
+    """A random one of the tokens that a lane may show at a step.
+
+    Raises:
+        ValueError: There is none.
+    """
+    usable = np.flatnonzero(allowed)
+    if not usable.size:
+        raise ValueError(
+            f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
+            "the other lanes leave none; allow more, or ask with fewer options"
+        )
+    return int(rng.choice(usable))
+
+
+def search_prompts(
+    score: QuestionScore,
+    options: PromptFeatures,
+    tables: list[NDArray[np.float32]],
+    allowed: Callable[[int, int, NDArray[np.int64]], Booleans],
+    start: NDArray[np.int64],
+    *,
+    steps: NDArray[np.int64],
+    candidates: int,
+    sweeps: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Improve K complete prompts token by token.
+
+    In a sweep, at one step after the other, the token of one lane after the other is replaced by the best of a random
+    part of the step's tokens, drawn once for the search. A part suffices, and more than that is no better: the features
+    of the options come from an additive model, whose errors an exhaustive search would seek.
+
+    Args:
+        score: Acquisition function.
+        options: The additive model.
+        tables: Its candidates of each step, (V_h, d).
+        allowed: Called with a step, a lane and the prompts (K, H); returns which tokens of the step the lane may show.
+            The present one must be allowed.
+        start: First prompts, (K, H), allowed.
+        steps: Steps whose tokens may be replaced.
+        candidates: Tokens of a step that are tried, beside the present ones.
+        sweeps: Sweeps over the steps at most, >= 1.
+        rng: Draws the candidates and the order.
+    """
+    prompts = np.array(start, dtype=np.int64)
+    pools = {
+        int(step): rng.choice(len(tables[step]), size=min(candidates, len(tables[step])), replace=False)
+        for step in steps
+    }
+    value = -np.inf
+    for _ in range(sweeps):
+        before = value
+        for step in rng.permutation(steps):
+            pool = np.unique(np.concatenate([pools[int(step)], prompts[:, step]]))
+            score.prepare(tables[step][pool], options.others(prompts, int(step)))
+            places = np.searchsorted(pool, prompts[:, step])
+            places, value = exchange(score, _legal(allowed, prompts, int(step), pool), places, sweeps=1, rng=rng)
+            prompts[:, step] = pool[places]
+        if value <= before + _GAIN * abs(before):
+            break
+    return prompts
+
+
+def _legal(
+    allowed: Callable[[int, int, NDArray[np.int64]], Booleans],
+    prompts: NDArray[np.int64],
+    step: int,
+    pool: NDArray[np.int64],
+) -> Callable[[int, NDArray[np.int64]], Booleans]:
+    """Which candidates of a step a lane may take, given those of all lanes."""
+
+    def legal(lane: int, question: NDArray[np.int64]) -> Booleans:
+        shown = prompts.copy()
+        shown[:, step] = pool[question]
+        return allowed(step, lane, shown)[pool]
+
+    return legal

@@ -17,19 +17,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Protocol, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._feedback import Feedback, check_feedback
-from edpbrl_gym._validation import check_array, check_count
-from edpbrl_gym.features import TextEncoder
+from edpbrl_gym._validation import Feedback, check_array, check_count, check_feedback
+from edpbrl_gym.features import TextEncoder, as_encoder, check_told_apart
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
-__all__ = ["ComposedFeatures", "OptionFeatures", "PromptFeatures", "TokenFeatures", "option_features"]
+if TYPE_CHECKING:
+    from edpbrl_gym.estimation.taste_prior import TastePrior
+
+__all__ = [
+    "ComposedFeatures",
+    "OptionFeatures",
+    "PromptFeatures",
+    "TokenFeatures",
+    "mapped_options",
+    "option_features",
+]
 
 
 _RIDGE = 3.0  # on the correction to multiples of the identity, in units of squared unit-norm rows
@@ -64,16 +74,18 @@ class TokenFeatures:
     """
 
     def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike) -> None:
-        self.sizes = vocabulary.sizes
+        self.vocabulary, self.sizes = vocabulary, vocabulary.sizes
         self._steps = _by_step(vocabulary, token_features)
         self.token_features = np.asarray(token_features)
 
+    def mapped(self, prior: TastePrior) -> TokenFeatures:
+        """By the features that a prior is about."""
+        return TokenFeatures(self.vocabulary, prior.feature_map(self.token_features))
+
     def tokens(self, step: int) -> Floats:
-        """See ``OptionFeatures``."""
         return self._steps[step]
 
     def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
-        """See ``OptionFeatures``."""
         return np.zeros((len(prefixes), self._steps[0].shape[1]))
 
 
@@ -87,17 +99,24 @@ class _FittedFeatures:
         token_features: Embeddings of all tokens, (N, d).
     """
 
-    def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder) -> None:
-        self.vocabulary = vocabulary
-        self.encoder = encoder
+    def __init__(
+        self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder, *, prompts: int
+    ) -> None:
+        self.vocabulary, self._prompts = vocabulary, check_count(prompts, "prompts")
+        self.encoder = as_encoder(encoder)
         self.sizes = vocabulary.sizes
         self.token_features = np.asarray(token_features)
         self._tokens: list[Floats] = []
 
-    def _random_prompts(self, count: int, seed: int) -> NDArray[np.int64]:
-        """Tokens of the prompts of a fit, (count, H)."""
-        rng = np.random.default_rng([seed, check_count(count, "prompts")])
-        return np.stack([rng.integers(size, size=count) for size in self.sizes], axis=1)
+    def _random_prompts(self) -> NDArray[np.int64]:
+        """Tokens of the prompts of the fit, (prompts, H)."""
+        rng = np.random.default_rng([0, self._prompts])
+        return np.stack([rng.integers(size, size=self._prompts) for size in self.sizes], axis=1)
+
+    def mapped(self, prior: TastePrior) -> Self:
+        """The model of the features that a prior is about, fitted to as many prompts."""
+        rows = prior.feature_map(self.token_features)
+        return type(self)(self.vocabulary, rows, prior.encoder(self.encoder), prompts=self._prompts)
 
     def with_encoder(self, encoder: TextEncoder) -> Self:
         """The same model with another instance of the same encoder."""
@@ -106,7 +125,6 @@ class _FittedFeatures:
         return twin
 
     def tokens(self, step: int) -> Floats:
-        """See ``OptionFeatures``."""
         return self._tokens[step]
 
 
@@ -118,38 +136,23 @@ class ComposedFeatures(_FittedFeatures):
         token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
         encoder: Embeds the random prompts of the fit, and the prefixes (pass one with a memo).
         prompts: Number of random prompts of the fit; all their prefixes are encoded.
-        seed: Seed of these prompts.
-
-    Attributes:
-        explained: Share of the variance that the model explains, for each step (1 for step 0): fitted to four fifths of
-            the prompts, measured on the last fifth. The model itself is fitted to all.
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        token_features: ArrayLike,
-        encoder: TextEncoder,
-        *,
-        prompts: int = 100,
-        seed: int = 0,
+        self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder, *, prompts: int = 100
     ) -> None:
-        super().__init__(vocabulary, token_features, encoder)
-        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts(prompts, seed)
+        super().__init__(vocabulary, token_features, encoder, prompts=prompts)
+        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts()
         texts = [text for row in tokens for text in _prefixes(vocabulary, row)]
-        embedded = np.asarray(encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
-        self._tokens, self._before, explained = [steps[0]], [np.empty((0, 0))], [1.0]
-        fitted = max(1, 4 * prompts // 5)
+        embedded = np.asarray(self.encoder.encode(texts), dtype=np.float64).reshape(prompts, len(self.sizes), -1)
+        self._tokens, self._before = [steps[0]], [np.empty((0, 0))]
         for step in range(1, len(self.sizes)):
-            data = embedded[:, step - 1], steps[step][tokens[:, step]], embedded[:, step]
-            explained.append(_explained(*(part[:fitted] for part in data), *(part[fitted:] for part in data)))
-            before, after = _least_squares(data[:2], data[2])
+            before, after = _least_squares((embedded[:, step - 1], steps[step][tokens[:, step]]), embedded[:, step])
             self._tokens.append(steps[step] @ after)
             self._before.append(before)
-        self.explained = tuple(explained)
 
     def offsets(self, prefixes: NDArray[np.int64]) -> Floats:
-        """See ``OptionFeatures``; encodes the prefixes."""
+        """Features that the prefixes (K, h) add, (K, d); encodes them."""
         step = prefixes.shape[1]
         if step == 0:
             return np.zeros((len(prefixes), self._tokens[0].shape[1]))
@@ -168,7 +171,6 @@ class PromptFeatures(_FittedFeatures):
         token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
         encoder: Embeds the random prompts of the fit.
         prompts: Number of random prompts of the fit.
-        seed: Seed of these prompts.
 
     Attributes:
         explained: Share of the variance of complete prompts that the model explains: fitted to four fifths of the
@@ -176,17 +178,11 @@ class PromptFeatures(_FittedFeatures):
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        token_features: ArrayLike,
-        encoder: TextEncoder,
-        *,
-        prompts: int = 200,
-        seed: int = 0,
+        self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder, *, prompts: int = 200
     ) -> None:
-        super().__init__(vocabulary, token_features, encoder)
-        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts(prompts, seed)
-        embedded = np.asarray(encoder.encode([vocabulary.prompt(row) for row in tokens]), dtype=np.float64)
+        super().__init__(vocabulary, token_features, encoder, prompts=prompts)
+        steps, tokens = _by_step(vocabulary, token_features), self._random_prompts()
+        embedded = np.asarray(self.encoder.encode([vocabulary.prompt(row) for row in tokens]), dtype=np.float64)
         shown = [rows[tokens[:, step]] for step, rows in enumerate(steps)]
         fitted = max(1, 4 * prompts // 5)
         parts, constant = _additive([rows[:fitted] for rows in shown], embedded[:fitted])
@@ -222,7 +218,7 @@ def option_features(
         encoder: Of the prompts; "state" needs none.
 
     Raises:
-        ValueError: An unknown feedback, or no encoder where one is needed.
+        ValueError: An unknown feedback, no encoder where one is needed, or tokens of a step with equal embeddings.
     """
     if check_feedback(feedback) == "state":
         return TokenFeatures(vocabulary, token_features)
@@ -232,9 +228,30 @@ def option_features(
     return kind(vocabulary, token_features, encoder)
 
 
+def mapped_options(options: OptionFeatures, prior: TastePrior) -> OptionFeatures:
+    """Options by the features that a prior is about: those of ``prior.feature_map``.
+
+    Raises:
+        TypeError: The prior maps features, and these have no method ``mapped(prior)``.
+    """
+    if not prior.space:
+        return options
+    if not hasattr(options, "mapped"):
+        raise TypeError(f"Expected options with a method mapped(prior), as the prior maps features, got {options!r}")
+    of_one: Any = options
+    return _mapped(of_one, prior)
+
+
+@lru_cache(maxsize=4)  # planners of one vocabulary share them
+def _mapped(options: Any, prior: TastePrior) -> OptionFeatures:
+    mapped: OptionFeatures = options.mapped(prior)
+    return mapped
+
+
 def _by_step(vocabulary: Vocabulary, token_features: ArrayLike) -> list[Floats]:
     total = sum(vocabulary.sizes)
     features = check_array(token_features, "token_features", shape=(total, "d"), hint="one row for each token")
+    check_told_apart(vocabulary, features)
     return list(np.split(features, np.cumsum(vocabulary.sizes)[:-1]))
 
 
@@ -264,16 +281,9 @@ def _additive(parts: Sequence[Floats], target: Floats) -> tuple[list[Floats], Fl
     return matrices, middle - sum(mean @ matrix for mean, matrix in zip(means, matrices, strict=True))
 
 
-def _explained(first: Floats, second: Floats, target: Floats, *held_out: Floats) -> float:
-    """Share of the variance of held-out targets that the model of one step explains; NaN without any."""
-    before, after = _least_squares((first, second), target)
-    first_test, second_test, target_test = held_out
-    return _share_explained(first_test @ before + second_test @ after, target_test, target.mean(axis=0))
-
-
 def _share_explained(predicted: Floats, target: Floats, middle: Floats) -> float:
-    """1 - (sum of squared residuals) / (sum of squares about ``middle``); NaN without targets."""
-    if not len(target):
-        return float("nan")
+    """1 - (sum of squared residuals) / (sum of squares about ``middle``); NaN without targets that differ from it."""
     residual, total = target - predicted, target - middle
+    if not total.any():
+        return float("nan")
     return 1.0 - float(np.vdot(residual, residual) / np.vdot(total, total))

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import check_array, check_count, check_integers
-from edpbrl_gym.estimation import Estimate, GaussianPrior
-from edpbrl_gym.estimation.evidence import fit_prior
-from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.likelihood import BestOf, Response, ResponseModel
+from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
+from edpbrl_gym.likelihood import AnswerFormat, BestOf, Response
 from edpbrl_gym.likelihood.choice import check_options
 from edpbrl_gym.planners.base import Planner
-from edpbrl_gym.planners.tracking import TastePrior, prior_start
+from edpbrl_gym.planners.tracking import check_prefixes, endings
 
 __all__ = ["RandomPlanner"]
 
@@ -33,12 +32,13 @@ class RandomPlanner(Planner):
         seed: Seed of the draws; question i uses its stream i.
         model: Format of the answers.
         distinct: Draw K different options for every question, as people should see: no prompt twice, and K different
-            tokens wherever the step has them. False, for the baseline of the benchmarks, draws independently and may
-            show an option twice.
+            tokens wherever the step has them. Prompts that are not yet complete are equal where the steps so far have
+            fewer than K combinations. False, for the baseline of the benchmarks, draws independently and may show an
+            option twice.
 
     Raises:
-        ValueError: No steps, K < 2, a negative seed, an improper prior, or distinct options with fewer than K tokens at
-            the first step.
+        ValueError: No steps, too few options for the format, a negative seed, an improper prior, or distinct options of
+            a vocabulary with fewer than K prompts.
     """
 
     name = "random"
@@ -51,43 +51,40 @@ class RandomPlanner(Planner):
         prior: TastePrior,
         num_options: int = 4,
         seed: int = 0,
-        model: ResponseModel | None = None,
+        model: AnswerFormat | None = None,
         distinct: bool = False,
     ) -> None:
         self.sizes = check_integers(sizes, "sizes", shape=("H",), low=1)
         if not len(self.sizes):
             raise ValueError("Expected the sizes of at least one step, got none")
         self.prior = prior
-        self.dimension = prior_start(prior).dimension
-        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.dimension = prior.start().dimension
+        self.model: AnswerFormat = BestOf() if model is None else model
+        self.num_options = check_count(num_options, "num_options (K)", minimum=self.model.least)
         self.seed = check_count(seed, "seed", minimum=0)
-        self.model: ResponseModel = BestOf() if model is None else model
         self.distinct = distinct
-        if distinct and self.sizes[0] < self.num_options:
+        if distinct and self.sizes[0] * endings(self.sizes, 0) < self.num_options:
             raise ValueError(
-                f"Expected at least K = {self.num_options} tokens at the first step, so that all options of a question "
-                f"differ, got {self.sizes[0]}; ask with fewer options, start with a larger step or add tokens"
+                f"Expected at least K = {self.num_options} different prompts, so that all options of a question can "
+                f"differ, got {self.sizes.tolist()} tokens for the steps; ask with fewer options or add tokens"
             )
         self.reset()
 
     def reset(self) -> None:
-        """Forget all questions and answers."""
         self.asked = 0
         self._options = np.empty((0, self.num_options, self.dimension), dtype=np.float32)
         self._responses: tuple[Response, ...] = ()
-        self._fitted: tuple[Estimate, Posterior] | None = None
+        self._fitted: Fit | None = None
 
     def ask(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Tokens (K,) of the step after the prompts ``prefixes``, (K, h).
 
         Raises:
             ValueError: Another number of prompts than K, complete prompts, or with ``distinct`` more equal prompts than
-                the step has tokens.
+                can end differently.
         """
-        prompts = check_integers(prefixes, "prefixes", shape=(self.num_options, "h"))
+        prompts = check_prefixes(prefixes, self.sizes, self.num_options)
         step = prompts.shape[1]
-        if step >= len(self.sizes):
-            raise ValueError(f"Expected prompts of fewer than {len(self.sizes)} tokens to extend, got {step} tokens")
         rng = np.random.default_rng([self.seed, self.asked])
         self.asked += 1
         if self.distinct and self.sizes[step] >= self.num_options:
@@ -97,21 +94,21 @@ class RandomPlanner(Planner):
         return rng.integers(self.sizes[step], size=self.num_options)
 
     def follow(self, prefixes: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        """See the base class."""
         self.asked += 1
 
     def _distinct_tokens(self, rng: np.random.Generator, prompts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """Tokens (K,) of a step with fewer than K: different only where the prompts before them are equal."""
+        """Tokens (K,) of a step with fewer than K, as different as they can be among prompts that are equal so far."""
         tokens = np.empty(self.num_options, dtype=np.int64)
         _, group = np.unique(prompts, axis=0, return_inverse=True)
         for number in range(group.max() + 1):
             lanes = np.flatnonzero(group.ravel() == number)
-            if lanes.size > size:
+            if lanes.size > size * endings(self.sizes, prompts.shape[1]):
                 raise ValueError(
-                    f"Expected at most {size} equal prompts, as many as the step has tokens, so that all options "
-                    f"differ, got {lanes.size}; ask with fewer options or add tokens"
+                    f"Expected at most {size * endings(self.sizes, prompts.shape[1])} equal prompts, as many as can "
+                    f"still end differently, got {lanes.size}; ask with fewer options or add tokens"
                 )
-            tokens[lanes] = rng.choice(size, size=lanes.size, replace=False)
+            rounds = [rng.permutation(size) for _ in range(-(-lanes.size // size))]
+            tokens[lanes] = np.concatenate(rounds)[: lanes.size]
         return tokens
 
     def tell(self, options: NDArray[np.float32], responses: Sequence[Response]) -> None:
@@ -121,7 +118,8 @@ class RandomPlanner(Planner):
             ValueError: Features of another dimension than the prior's, or answers that the model doesn't know.
         """
         shape = ("n", self.num_options, self.dimension)
-        rows = check_array(check_options(options, dtype=np.float32), "options", shape=shape, dtype=np.float32)
+        given = self.prior.feature_map(check_options(options, dtype=np.float32, least=self.model.least))
+        rows = check_array(given, "options", shape=shape, dtype=np.float32)
         self.model.terms(rows, list(responses))  # raises for an answer of the wrong kind, which is then not stored
         self._options = np.concatenate([self._options, rows])
         self._responses = (*self._responses, *responses)
@@ -130,26 +128,19 @@ class RandomPlanner(Planner):
     @property
     def estimate(self) -> Estimate:
         """The estimate from all answers, with the prior's scale chosen by their evidence."""
-        return self._fit()[0]
+        return self._fit().estimate
 
     @property
     def posterior(self) -> Posterior:
         """Its Gaussian posterior; the prior before the first answer."""
-        return self._fit()[1]
+        return self._fit().posterior
 
-    def _fit(self) -> tuple[Estimate, Posterior]:
+    def _fit(self) -> Fit:
         if self._fitted is None:
-            terms = self.model.terms(self._options, self._responses)
-            if isinstance(self.prior, GaussianPrior):
-                estimate = fit_prior(terms, base=self.prior).estimate
-                self._fitted = estimate, Posterior.from_estimate(estimate)
-            else:
-                fit = self.prior.fit(terms)
-                self._fitted = fit.estimate, fit.posterior
+            self._fitted = self.prior.with_scale().fit(self.model.terms(self._options, self._responses))
         return self._fitted
 
     def state(self) -> dict[str, Any]:
-        """Number of questions asked, and the answers."""
         return {
             "asked": self.asked,
             "options": self._options,
@@ -157,7 +148,6 @@ class RandomPlanner(Planner):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state of a planner with the same arguments."""
         self.asked = int(state["asked"])
         self._options = np.asarray(state["options"], dtype=np.float32)
         self._responses = tuple(Response.from_json(response) for response in state["responses"])

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edpbrl_gym._compat import Need, constructor_options, import_string
-from edpbrl_gym._validation import check_choice_of
+from edpbrl_gym._compat import Need, class_of, constructor_options, import_string
+from edpbrl_gym._validation import check_choice_of, check_count, known_name
 
 if TYPE_CHECKING:
-    from edpbrl_gym._feedback import Feedback
+    from edpbrl_gym._validation import Feedback
+    from edpbrl_gym.estimation.taste_prior import TastePrior
     from edpbrl_gym.features import TextEncoder
-    from edpbrl_gym.likelihood import ResponseModel
+    from edpbrl_gym.likelihood import AnswerFormat
     from edpbrl_gym.planners.base import Planner
     from edpbrl_gym.planners.option_features import OptionFeatures
-    from edpbrl_gym.planners.pool.base import Rule
-    from edpbrl_gym.planners.tracking import TastePrior
+    from edpbrl_gym.planners.rules.search import Kind, Rule
     from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
     "PLANNERS",
     "RULES",
     "PlannerEntry",
+    "RuleEntry",
     "make_planner",
     "make_rule",
     "merged_options",
     "planner_class",
     "planner_needs",
     "planner_options",
-    "rule_class",
+    "rule_function",
     "takes_model",
 ]
 
 Family = Literal["adaptive", "literature", "baseline", "external"]
 
-_POOL = "edpbrl_gym.planners.pool"
+_ADAPTIVE = "edpbrl_gym.planners.adaptive:AdaptivePlanner"
+_RULES = "edpbrl_gym.planners.rules"
+# smallest values of the counts among the options of rules
+_LEAST = {"starts": 1, "exhaustive": 0, "attempts": 0, "subsets": 1, "iterations": 1, "size": 2}
 # arguments that `make_planner` gives to the constructors that take them
-_SHARED = {
-    *("vocabulary", "sizes", "items", "options", "prior", "prior_variance"),
-    *("num_options", "seed", "episodes", "model"),
-}
+_SHARED = {"vocabulary", "sizes", "options", "prior", "num_options", "seed", "episodes", "model"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class PlannerEntry:
         path: "package.module:Class" of the planner.
         title: In tables and figures.
         family: "adaptive" (this package's), "literature" (rules for pools of items), "baseline", or "external" (other
-            packages).
+            packages').
         adaptive: Whether its questions depend on the answers.
         options: With which the class is made.
     """
@@ -66,103 +65,75 @@ class PlannerEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-# name -> class of the rule below planners.pool, title, whether its questions depend on the answers
-_RULES: dict[str, tuple[str, str, bool]] = {
-    "random_distinct": ("batches:RandomQuestions", "Random, distinct options", False),
-    "rollout_pool": ("batches:RolloutPool", "Random rollouts", False),
-    "greedy_d": ("information:GreedyD", "Greedy D", False),
-    "thinning": ("batches:Thinning", "Batch thinning", False),
-    "adaptive_d": ("information:AdaptiveD", "Adaptive D", True),
-    "adaptive_a": ("information:AdaptiveA", "Adaptive A", True),
-    "adaptive_v": ("information:AdaptiveV", "Adaptive V", True),
-    "bald": ("uncertainty:Bald", "BALD", True),
-    "volume_removal": ("uncertainty:VolumeRemoval", "Volume removal", True),
-    "apo": ("information:MaximumUncertainty", "APO (maximum uncertainty)", True),
-    "directed_fisher": ("information:DirectedFisher", "Directed Fisher", True),
-    "dopewolfe": ("batches:DopeWolfe", "DopeWolfe", False),
-    "disagreement": ("uncertainty:Disagreement", "Ensemble disagreement", True),
-    "idrl": ("best:Idrl", "IDRL", True),
-    "qeubo": ("uncertainty:QEubo", "qEUBO", True),
-    "dueling_thompson": ("best:DuelingThompson", "Dueling Thompson sampling", True),
-    "maximum_regret": ("best:MaximumRegret", "Maximum regret", True),
-    "naive": ("information:NaiveDesign", "Naive D (no cross terms)", False),
-}
+class RuleEntry(NamedTuple):
+    """A row of the table of rules: "module:function" in `planners.rules`, and as in `PlannerEntry` and `Rule`."""
 
-RULES: dict[str, str] = {name: f"{_POOL}.{path}" for name, (path, _, _) in _RULES.items()}
+    path: str
+    title: str
+    adaptive: bool = True
+    kind: Kind = "value"
+
+
+RULES: dict[str, RuleEntry] = {
+    "random_distinct": RuleEntry("batches:random_distinct", "Random, distinct options", False, "question"),
+    "rollout_pool": RuleEntry("batches:rollout_pool", "Random rollouts", False, "rollouts"),
+    "greedy_d": RuleEntry("information:greedy_d", "Greedy D", False),
+    "thinning": RuleEntry("batches:thinning", "Batch thinning", False, "batch"),
+    "adaptive_d": RuleEntry("information:adaptive_d", "Adaptive D"),
+    "adaptive_a": RuleEntry("information:adaptive_a", "Adaptive A"),
+    "adaptive_v": RuleEntry("information:adaptive_v", "Adaptive V"),
+    "bald": RuleEntry("uncertainty:bald", "BALD"),
+    "volume_removal": RuleEntry("uncertainty:volume_removal", "Volume removal"),
+    "apo": RuleEntry("information:apo", "APO (maximum uncertainty)"),
+    "directed_fisher": RuleEntry("information:directed_fisher", "Directed Fisher"),
+    "dopewolfe": RuleEntry("batches:dopewolfe", "DopeWolfe", False, "batch"),
+    "disagreement": RuleEntry("uncertainty:disagreement", "Ensemble disagreement"),
+    "idrl": RuleEntry("information:idrl", "IDRL"),
+    "qeubo": RuleEntry("uncertainty:qeubo", "qEUBO"),
+    "dueling_thompson": RuleEntry("favourites:dueling_thompson", "Dueling Thompson sampling", True, "question"),
+    "maximum_regret": RuleEntry("favourites:maximum_regret", "Maximum regret", True, "question"),
+    "naive": RuleEntry("information:naive", "Naive D (no cross terms)", False),
+}
 """Rules of the literature, which choose a question from a pool; `RulePlanner` asks by them, each under its name."""
 
 
-def _adaptive(title: str, **options: Any) -> PlannerEntry:
-    return PlannerEntry("edpbrl_gym.planners.adaptive:AdaptivePlanner", title, "adaptive", True, options)
-
-
-def _rule(rule: str, **options: Any) -> PlannerEntry:
-    _, title, adaptive = _RULES[rule]
-    family: Family = "baseline" if rule in ("random_distinct", "rollout_pool") else "literature"
-    return PlannerEntry(f"{_POOL}.planner:RulePlanner", title, family, adaptive, {"rule": rule, **options})
-
-
-def _rollouts(rule: str) -> PlannerEntry:
-    _, title, adaptive = _RULES[rule]
-    options = {"rule": "rollout_pool", "rule_options": {"rule": rule}}
-    return PlannerEntry(f"{_POOL}.planner:RulePlanner", f"{title}, random rollouts", "baseline", adaptive, options)
-
-
-def _botorch(acquisition: str, title: str) -> PlannerEntry:
-    options = {"acquisition": acquisition}
-    return PlannerEntry("edpbrl_gym.planners.external.pairwise_gp:PairwiseGPPlanner", title, "external", True, options)
+def _rule(rule: str, *, rollouts: bool = False) -> PlannerEntry:
+    entry = RULES[rule]
+    options: dict[str, Any] = {"rule": rule}
+    if rollouts:
+        options = {"rule": "rollout_pool", "rule_options": options}
+    family: Family = "baseline" if rollouts or rule in ("random_distinct", "rollout_pool") else "literature"
+    title = f"{entry.title}, random rollouts" if rollouts else entry.title
+    return PlannerEntry(f"{_RULES}.planner:RulePlanner", title, family, entry.adaptive, options)
 
 
 PLANNERS: dict[str, PlannerEntry] = {
-    "adaptive": _adaptive("Adaptive"),
-    "adaptive-best": _adaptive("Adaptive, seeks the best", mode="best"),
-    "adaptive-mutual": _adaptive("Adaptive, by mutual information", score="mutual"),
-    "adaptive-theta-hat": _adaptive("Adaptive, at the estimate only", draws=0),
+    "adaptive": PlannerEntry(_ADAPTIVE, "Adaptive", "adaptive"),
+    "adaptive-best": PlannerEntry(_ADAPTIVE, "Adaptive, seeks the best", "adaptive", options={"mode": "best"}),
+    "adaptive-mutual": PlannerEntry(
+        _ADAPTIVE, "Adaptive, by mutual information", "adaptive", options={"score": "mutual"}
+    ),
+    "adaptive-theta-hat": PlannerEntry(_ADAPTIVE, "Adaptive, at the estimate only", "adaptive", options={"draws": 0}),
     "random": PlannerEntry("edpbrl_gym.planners.random:RandomPlanner", "Random", "baseline", False),
-    **{name: _rule(name) for name in _RULES},
-    **{f"rollouts-{name}": _rollouts(name) for name in ("bald", "adaptive_a", "adaptive_d")},
-    "botorch-bald": _botorch("bald", "BoTorch, BALD"),
-    "botorch-eubo": _botorch("eubo", "BoTorch, EUBO"),
-    "optuna": PlannerEntry("edpbrl_gym.planners.external.optuna_gp:OptunaGPPlanner", "Optuna", "external"),
+    **{name: _rule(name) for name in RULES},
+    **{f"rollouts-{name}": _rule(name, rollouts=True) for name in ("bald", "adaptive_a", "adaptive_d")},
 }
 
 
 def planner_class(name: str) -> type[Planner]:
-    """The class of a planner of the table, or of an import string "package.module:Class".
-
-    Raises:
-        ValueError: An unknown name; the message lists the known ones.
-        ImportError: The module or the class of an import string can't be found.
-        TypeError: What it names is no subclass of `Planner`.
-    """
+    """The class of a planner of the table, or of an import string; raises as ``class_of``."""
     from edpbrl_gym.planners.base import Planner
 
-    if name not in PLANNERS and ":" not in name:
-        raise ValueError(
-            f"Expected a planner among {', '.join(PLANNERS)}, or an import string such as "
-            f"'my_package.my_module:MyPlanner', got {name!r}"
-        )
-    cls = import_string(PLANNERS[name].path if name in PLANNERS else name, "planner")
-    if not (isinstance(cls, type) and issubclass(cls, Planner)):
-        raise TypeError(f"Expected {name!r} to be a subclass of edpbrl_gym.planners.Planner, got {cls!r}")
-    return cls
+    return class_of(name, PLANNERS, Planner, kind="a planner", listed=", ".join(PLANNERS))
 
 
 def planner_needs(name: str) -> list[Need]:
-    """The optional packages that a planner imports.
-
-    Raises:
-        ValueError, ImportError, TypeError: As for ``planner_class``.
-    """
+    """The optional packages that a planner imports; raises as ``planner_class``."""
     return [Need(package, f"the planner {name!r}") for package in planner_class(name).needs]
 
 
 def takes_model(name: str) -> bool:
-    """Whether a planner learns from answers of any format, not from best options alone.
-
-    Raises:
-        ValueError, ImportError, TypeError: As for ``planner_class``.
-    """
+    """Whether a planner learns from answers of any format, not from best options alone; raises as ``planner_class``."""
     return "model" in constructor_options(planner_class(name))
 
 
@@ -172,11 +143,11 @@ def make_planner(
     features: OptionFeatures | TextEncoder,
     *,
     feedback: Feedback = "truncated",
-    prior: TastePrior | None = None,
+    prior: TastePrior | str | None = None,
     num_options: int = 4,
     seed: int = 0,
     episodes: int | None = None,
-    model: ResponseModel | None = None,
+    model: AnswerFormat | None = None,
     **options: Any,
 ) -> Planner:
     """Make a planner that asks about the prompts of a vocabulary.
@@ -187,10 +158,10 @@ def make_planner(
         features: Features of options: `ComposedFeatures` for partial prompts, `TokenFeatures` for tokens and items,
             `PromptFeatures` for complete prompts. Or the encoder of prompts, from which those of ``feedback`` are made.
         feedback: What questions compare, where ``features`` is an encoder.
-        prior: Of the taste, a `VocabularyPrior`, a `GaussianPrior` or a `Population`, which for a person unlike all
-            others falls back on the `VocabularyPrior` of the tokens unless it has a fallback of its own; None: the
-            planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and for
-            other packages, as published.
+        prior: Of the taste, by itself or by its name in `PRIORS`, made of the tokens. A `Population` falls back on the
+            `VocabularyPrior` of the tokens for a person unlike all others, unless it has a fallback of its own. None:
+            the planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and
+            for other packages, as published.
         num_options: K.
         seed: Of its draws.
         episodes: T, for planners that plan all questions at once.
@@ -205,78 +176,42 @@ def make_planner(
         ValueError: An unknown name, or an argument out of range.
         ModuleNotFoundError: A package that it needs isn't installed; the message says what to install.
     """
-    from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.estimation import VocabularyPrior
+    from edpbrl_gym.estimation.priors import make_prior
+    from edpbrl_gym.features import as_encoder, embed_tokens
     from edpbrl_gym.planners.option_features import option_features
 
+    name = known_name(name, PLANNERS)
     cls, chosen = planner_class(name), merged_options(name, options)
-    if isinstance(features, TextEncoder):
-        features = option_features(feedback, vocabulary, features.encode(vocabulary.all_tokens), features)
+    if hasattr(features, "token_features"):
+        described = cast("OptionFeatures", features)
+    else:
+        described = option_features(feedback, vocabulary, embed_tokens(vocabulary, features), as_encoder(features))
     wanted = set(constructor_options(cls))
     if model is not None and "model" not in wanted:
         raise ValueError(f"Expected no model of the answers for the planner {name!r}: it learns from best options only")
     shared: dict[str, Any] = {
         "vocabulary": vocabulary,
         "sizes": vocabulary.sizes,
-        "options": features,
+        "options": described,
         "num_options": num_options,
         "seed": seed,
         "episodes": episodes,
         "model": model,
     }
     if "prior" in wanted:
-        shared["prior"] = _prior(cls, prior, features.token_features)
-    if "prior_variance" in wanted:
-        shared["prior_variance"] = _variance(prior)
-    if "items" in wanted:
-        shared["items"] = _items(name, vocabulary, features)
+        tokens = described.token_features
+        chosen_prior = cls.default_prior(tokens) if prior is None else make_prior(prior, tokens)
+        shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
     planner = cls(**{key: value for key, value in shared.items() if key in wanted}, **chosen)
     if name in PLANNERS:
         planner.name = name
     return planner
 
 
-def _prior(cls: type[Planner], given: TastePrior | None, tokens: NDArray[np.floating]) -> TastePrior:
-    """The prior of a planner; a population without a fallback of its own falls back on that of the tokens."""
-    from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-    from edpbrl_gym.estimation.population import Population
-
-    if given is None:
-        return cls.default_prior(tokens)
-    if isinstance(given, Population) and given.fallback is None:
-        return given.with_fallback(VocabularyPrior(tokens))
-    return given
-
-
-def _items(name: str, vocabulary: Vocabulary, features: OptionFeatures) -> NDArray[np.floating]:
-    if len(vocabulary.sizes) != 1:
-        raise ValueError(
-            f"Expected a vocabulary of one step for the planner {name!r}, which asks about a pool of items, got "
-            f"{len(vocabulary.sizes)} steps"
-        )
-    return features.tokens(0)
-
-
-def _variance(prior: TastePrior | None) -> float:
-    """The variance of a prior N(0, variance I); None is N(0, I)."""
-    from edpbrl_gym.estimation import GaussianPrior
-
-    if prior is None:
-        return 1.0
-    if isinstance(prior, GaussianPrior) and not prior.mean.any():
-        precision = float(prior.precision[0, 0])
-        if precision > 0 and np.array_equal(prior.precision, precision * np.eye(prior.dimension)):
-            return 1.0 / precision
-    raise ValueError("Expected the prior N(0, I / lambda), GaussianPrior.isotropic: the package takes no other")
-
-
 def planner_options(name: str) -> list[str]:
-    """What `make_planner` takes for a planner besides its own arguments, sorted.
-
-    Raises:
-        ValueError, ImportError, TypeError: As for ``planner_class``.
-    """
-    fixed = PLANNERS[name].options if name in PLANNERS else {}
-    return sorted({*constructor_options(planner_class(name))} - _SHARED - {*fixed})
+    """What `make_planner` takes for a planner besides its own arguments, sorted; raises as ``planner_class``."""
+    return sorted({*constructor_options(planner_class(name))} - _SHARED - {*_fixed(name)})
 
 
 def merged_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,7 +219,6 @@ def merged_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         TypeError: It has no such option; the message lists those that it has.
-        ValueError, ImportError: As for ``planner_class``.
     """
     known = planner_options(name)
     for option in options:
@@ -292,17 +226,24 @@ def merged_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise TypeError(
                 f"The planner {name!r} has no option {option!r}; its options: {', '.join(known) or 'none'}."
             )
-    return {**(PLANNERS[name].options if name in PLANNERS else {}), **options}
+    return {**_fixed(name), **options}
 
 
-def rule_class(name: str) -> type[Rule]:
-    """The class of a rule.
+def _fixed(name: str) -> Mapping[str, Any]:
+    """The options that a name stands for."""
+    entry = PLANNERS.get(known_name(name, PLANNERS))
+    return {} if entry is None else entry.options
+
+
+def rule_function(name: str) -> Callable[..., Any]:
+    """The function of a rule, whose docstring says what it asks.
 
     Raises:
         ValueError: An unknown name; the message lists the known ones.
     """
-    cls: type[Rule] = import_string(RULES[check_choice_of(name, "rule", tuple(RULES))], "rule")
-    return cls
+    entry = RULES[check_choice_of(known_name(name, RULES), "rule", tuple(RULES))]
+    function: Callable[..., Any] = import_string(f"{_RULES}.{entry.path}", "rule")
+    return function
 
 
 def make_rule(name: str, **options: Any) -> Rule:
@@ -310,15 +251,32 @@ def make_rule(name: str, **options: Any) -> Rule:
 
     Args:
         name: One of `RULES`.
-        **options: Of that rule, such as ``starts`` of the rules that search (see `ScoreRule`).
+        **options: Of its function; of rules that maximise a value also ``starts`` and ``exhaustive`` of
+            ``search_questions``.
 
     Raises:
         TypeError: The rule has no such option; the message lists those that it has.
         ValueError: An unknown name, or an option out of range.
     """
-    cls = rule_class(name)
-    known = constructor_options(cls)
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise TypeError(f"The rule {name!r} has no option {unknown[0]!r}; its options: {', '.join(known) or 'none'}.")
-    return cls(**options)
+    from edpbrl_gym.planners.rules.search import Rule
+
+    name = known_name(name, RULES)
+    function, entry = rule_function(name), RULES[name]
+    parameters = inspect.signature(function).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    of_search = ["starts", "exhaustive"] if entry.kind == "value" else []
+    for option, value in options.items():
+        if option not in (*known, *of_search):
+            listed = ", ".join((*known, *of_search)) or "none"
+            raise TypeError(f"The rule {name!r} has no option {option!r}; its options: {listed}.")
+        if option in _LEAST and value is not None:
+            check_count(value, option, minimum=_LEAST[option])
+    inner = make_rule(options.get("rule", "random_distinct")) if entry.kind == "rollouts" else None
+    return Rule(
+        name,
+        function,
+        kind=entry.kind,
+        adaptive=entry.adaptive if inner is None else inner.adaptive,
+        options={option: value for option, value in options.items() if option in known},
+        search={option: value for option, value in options.items() if option in of_search},
+    )

@@ -56,7 +56,6 @@ class ReplayPlanner(Planner):
         return self.tokens[episode, :, step].copy()
 
     def follow(self, prefixes: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        """See the base class."""
         self.asked += 1
 
     def tell(self, options: ArrayLike, responses: Sequence[Response]) -> None:
@@ -64,20 +63,10 @@ class ReplayPlanner(Planner):
 
     @property
     def estimate(self) -> NoReturn:
-        """Not available.
-
-        Raises:
-            AttributeError: Always.
-        """
         raise AttributeError("a ReplayPlanner learns nothing; estimate from the answers")
 
     @property
     def posterior(self) -> NoReturn:
-        """Not available.
-
-        Raises:
-            AttributeError: Always.
-        """
         raise AttributeError("a ReplayPlanner learns nothing and has no posterior; estimate from the answers")
 
     def reset(self) -> None:
@@ -85,9 +74,7 @@ class ReplayPlanner(Planner):
         self.asked = 0
 
     def state(self) -> dict[str, Any]:
-        """Number of questions asked."""
-        return {"asked": self.asked}
+        return self.questions()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state of a planner with the same questions."""
-        self.asked = int(state["asked"])
+        self.restore_questions(state)

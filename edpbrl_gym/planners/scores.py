@@ -111,7 +111,6 @@ class _InformationScore(QuestionScore):
         self._root = self._cast = root  # the cast has the type of the tokens
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
-        """See the base class."""
         super().prepare(tokens, offsets)
         if self._cast.dtype != tokens.dtype:
             self._cast = self._root.astype(tokens.dtype)
@@ -158,7 +157,6 @@ class ExpectedInformation(_InformationScore):
     """
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """See the base class."""
         if len(question) >= _MANY:
             return np.asarray(np.linalg.slogdet(self._squares(question, lane)[1])[1])
         _, factor = self._information(question, lane)
@@ -186,7 +184,6 @@ class ExpectedVariance(_InformationScore):
         self._contrasts = contrasts
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
-        """See the base class."""
         super().prepare(tokens, offsets)
         # the rows B' P x, with P x = R' (R x)
         rows = _triangular(self._cast, self._white.tokens.T, transposed=True).T
@@ -194,7 +191,6 @@ class ExpectedVariance(_InformationScore):
         self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """See the base class."""
         if len(question) >= _MANY:  # tr(J^-1 T) = tr((I + W G)^-1 W T) with G and T the Gram matrices
             weights, product = self._squares(question, lane)
             return _trace_of_solution(product, weights @ self._targets.gram(question, lane).transpose(2, 0, 1))
@@ -217,7 +213,6 @@ class MutualInformation(QuestionScore):
     """BALD (Houlsby et al., 2011) for K options: entropy of the mean of p_m less the mean of their entropies."""
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """See the base class."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
         mean = np.concatenate([share.mean(axis=1)[None], q @ complement.T / len(self.draws)])
@@ -230,9 +225,11 @@ class ExpectedBest(QuestionScore):
     """Expected utility of the best option, mean over m of max_k theta_m . x_k (Astudillo et al., 2023)."""
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """See the base class."""
-        others = self._others(question, lane).max(axis=0)
         utilities = self._utilities + self._offset_utilities[lane]
+        others = self._others(question, lane)
+        if not len(others):  # one option: by how much it may exceed the one that seems best (expected improvement)
+            others = utilities[utilities.mean(axis=1).argmax()][None]
+        others = others.max(axis=0)
         return np.asarray(np.maximum(utilities, others).mean(axis=1))
 
 

@@ -25,7 +25,7 @@ from scipy.linalg.blas import dtrmm
 
 from edpbrl_gym._arrays import Booleans, Floats, Floats32, Indices
 from edpbrl_gym.estimation import Posterior
-from edpbrl_gym.estimation.spectrum import leading_directions
+from edpbrl_gym.estimation.covariance import leading_directions
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.scores import QuestionScore
 
@@ -86,19 +86,10 @@ class Shortlists:
         sweeps: int,
         rng: np.random.Generator,
     ) -> Indices:
-        """A question of a large value.
+        """Tokens (K,) of a question of a large value, among those that ``allowed`` lets the lanes take.
 
-        Args:
-            score: Acquisition function.
-            known: The posterior.
-            offsets: What the prefix of each lane adds, (K, d).
-            allowed: As for ``exchange``, over all tokens, or over those that a third argument lists.
-            starts: Random legal questions, (K,) each; the best result on the first list is improved on further ones.
-            sweeps: As for ``exchange``.
-            rng: Draws candidates and orders.
-
-        Returns:
-            Tokens, (K,).
+        Each lane's prefix adds its offset, (K, d). The best result of the random legal starts on the first list is
+        improved on further ones; ``sweeps`` as for ``exchange``.
         """
         usable = np.logical_or.reduce([allowed(lane, starts[0]) for lane in range(len(offsets))])
         shift = self._basis.T @ offsets.mean(axis=0)

@@ -14,33 +14,80 @@ done, not its result, and a record of n answers costs one fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior, estimate
-from edpbrl_gym.estimation.mixture import MixturePosterior, after_answers
-from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
-from edpbrl_gym.estimation.population import PersonFit, Population
-from edpbrl_gym.likelihood import Response, ResponseModel, Terms
+from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.estimation.map_estimate import answer_terms
+from edpbrl_gym.estimation.mixture import after_answers
+from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
+from edpbrl_gym.likelihood import AnswerFormat, Response, Terms
+from edpbrl_gym.likelihood.choice import check_options
+from edpbrl_gym.planners.base import Planner
 
-__all__ = ["TastePrior", "TasteTracker", "prior_start"]
+__all__ = [
+    "ExactTaste",
+    "TasteTracker",
+    "TrackedPlanner",
+    "check_prefixes",
+    "endings",
+]
 
-TastePrior: TypeAlias = VocabularyPrior | GaussianPrior | Population
-_Fit: TypeAlias = TasteFit | PersonFit | Estimate
 _Kept = TypeVar("_Kept")
 
 _SMALL_PART = 10  # the small step adds at most one new answer for every ten known ones
+
+
+class TrackedPlanner(Planner):
+    """A planner that stores its answers in a tracker, ``_taste``, which a subclass creates.
+
+    Attributes:
+        dimension: d of the features.
+    """
+
+    dimension: int
+    prior: TastePrior
+    _taste: TasteTracker
+
+    def tell(self, options: ArrayLike, responses: Sequence[Response | int]) -> None:
+        """Learn from answered questions.
+
+        Args:
+            options: Features of the options, (n, K, d), which are copied, since callers reuse their arrays.
+            responses: The answers, (n,); an integer is the best option.
+
+        Raises:
+            ValueError: Shapes that don't fit, NaN, or answers that the model does not know.
+        """
+        shape = ("n", self.num_options, self.dimension)
+        given = self.prior.feature_map(check_options(options, least=self._taste.model.least))
+        features = np.array(check_array(given, "options", shape=shape))
+        answers = [answer if isinstance(answer, Response) else Response.best(answer) for answer in responses]
+        self._taste.tell(features, answers)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The taste estimated from the answers so far (the latest, where the tracker has a memory)."""
+        return self._taste.estimate
+
+    @property
+    def posterior(self) -> Posterior:
+        """The Gaussian posterior from the same answers."""
+        return self._taste.posterior
 
 
 class TasteTracker:
     """Answers, the estimate from all of them, and the posterior that plans questions.
 
     Args:
-        prior: Prior of the vocabulary, a Gaussian prior, whose scale is kept, or a population.
+        prior: The prior; the scale of a Gaussian one is kept.
         model: Format of the answers.
         num_options: K.
         memory: Estimate from so many of the latest answers; None: from all.
@@ -55,11 +102,11 @@ class TasteTracker:
     def __init__(
         self,
         prior: TastePrior,
-        model: ResponseModel,
+        model: AnswerFormat,
         num_options: int,
         memory: int | None = None,
     ) -> None:
-        self.start = prior_start(prior)
+        self.start = prior.start()
         self.prior, self.model, self.num_options, self.memory = prior, model, num_options, memory
         self.dimension = self.start.dimension
         self.reset()
@@ -71,8 +118,9 @@ class TasteTracker:
         self._seen = 0  # answers when the last question was asked
         self._used = 0  # answers in ``planned``
         self._planned: Posterior | None = None
-        self._fits: dict[int, _Fit] = {}  # the last ones, by the number of answers
+        self._fits: dict[int, Fit] = {}  # the last ones, by the number of answers
         self._bases: dict[int, Posterior] = {}  # the last posteriors of fits to plan with, likewise
+        self._told: dict[int, Terms] = {}  # and answers with the format's own parameters put in
 
     def state(self) -> dict[str, Any]:
         """All that later questions depend on, without what can be computed from it; later calls don't change it."""
@@ -81,7 +129,7 @@ class TasteTracker:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
-        before, fits, bases = self._answers, self._fits, self._bases
+        before, fits, bases, told = self._answers, self._fits, self._bases, self._told
         self.reset()
         self._answers = list(state["answers"])
         for name in ("_fitted", "_seen", "_used"):
@@ -92,6 +140,7 @@ class TasteTracker:
         )
         self._fits = {count: fit for count, fit in fits.items() if count <= same}
         self._bases = {count: base for count, base in bases.items() if count <= same}
+        self._told = {count: terms for count, terms in told.items() if count <= same}
 
     @property
     def waiting(self) -> int:
@@ -125,7 +174,7 @@ class TasteTracker:
             posterior = self.start if self._fitted is None else self._base(self._fitted)
             known = self._fitted or 0
             if self._used > known:
-                posterior = after_answers(posterior, self._terms(known, self._used))
+                posterior = after_answers(posterior, self._terms(known, self._used, self.format))
             self._planned = posterior
         return self._planned
 
@@ -135,24 +184,22 @@ class TasteTracker:
         if known != len(self._answers) or not self._due(known + 1):
             known = self._fitted
         base = self.start if known is None else self._base(known)
-        for part in base.parts if isinstance(base, MixturePosterior) else (base,):
+        for _, part in base.weighted:
             _ = part.inverse_factor  # from which the small step begins
 
-    def current(self) -> _Fit:
+    def current(self) -> Fit:
         """The fit of all answers."""
         return self._full_fit(len(self._answers))
 
     @property
     def posterior(self) -> Posterior:
         """The posterior of the fit of all answers."""
-        fit = self.current()
-        return Posterior.from_estimate(fit) if isinstance(fit, Estimate) else fit.posterior
+        return self.current().posterior
 
     @property
     def estimate(self) -> Estimate:
         """The estimate of the fit of all answers."""
-        fit = self.current()
-        return fit if isinstance(fit, Estimate) else fit.estimate
+        return self.current().estimate
 
     def _due(self, count: int) -> bool:
         known = self._fitted or 0
@@ -165,10 +212,18 @@ class TasteTracker:
     def _is_small(self, new: int, known: int) -> bool:
         return _SMALL_PART * new <= (known if self.memory is None else min(known, self.memory))
 
-    def _terms(self, first: int, end: int) -> Terms:
-        answers = self._answers[first:end]
-        features = np.array([options for options, _ in answers]).reshape(-1, self.num_options, self.dimension)
-        return self.model.terms(features, [response for _, response in answers])
+    @property
+    def format(self) -> AnswerFormat:
+        """The format, with its own parameters (thresholds of ratings) as in the fit below ``planned``."""
+        return self.model.at(self._latest(self._fitted or 0).known)
+
+    def _terms(self, first: int, end: int, model: AnswerFormat | None = None) -> Terms:
+        answers = [response for _, response in self._answers[first:end]]
+        return (model or self.model).terms(self._options(first, end), answers)
+
+    def _options(self, first: int, end: int) -> Floats:
+        rows = np.array([options for options, _ in self._answers[first:end]], dtype=np.float64)
+        return rows.reshape(-1, self.num_options, self.dimension)
 
     def _base(self, count: int) -> Posterior:
         """The posterior to plan with by the fit of the first ``count`` answers."""
@@ -178,26 +233,66 @@ class TasteTracker:
 
     @one_blas_thread()
     def _computed_base(self, count: int) -> Posterior:
-        if count not in self._fits and isinstance(self.prior, VocabularyPrior):
-            return self.prior.fit_planned(self._latest(count))  # a part of the fit
-        fit = self._full_fit(count)
-        return Posterior.from_estimate(fit) if isinstance(fit, Estimate) else fit.planned
+        quick = None if count in self._fits else self.prior.fit_planned(self._latest(count))
+        return self._full_fit(count).planned if quick is None else quick
 
-    def _full_fit(self, count: int) -> _Fit:
+    def _full_fit(self, count: int) -> Fit:
         """The fit of the first ``count`` answers (the latest of them, with ``memory``)."""
         if count not in self._fits:
             self._fits = _with_newest(self._fits, count, self._estimated(count))
         return self._fits[count]
 
     def _latest(self, count: int) -> Terms:
-        return self._terms(0 if self.memory is None else max(0, count - self.memory), count)
+        """The first ``count`` answers (the latest of them), with the format's own parameters put in."""
+        if count not in self._told:
+            first = 0 if self.memory is None else max(0, count - self.memory)
+            self._told = _with_newest(self._told, count, answer_terms(self._terms(first, count)))
+        return self._told[count]
 
     @one_blas_thread()  # threads change the last bits, and every reader must get the same estimate
-    def _estimated(self, count: int) -> _Fit:
-        terms = self._latest(count)
-        if isinstance(self.prior, GaussianPrior):
-            return estimate(terms, prior=self.prior)
-        return self.prior.fit(terms)
+    def _estimated(self, count: int) -> Fit:
+        return self.prior.fit(self._latest(count))
+
+
+class ExactTaste(TasteTracker):
+    """All answers in every fit, of a prior that is cheap to fit: ``TastePrior.is_fixed``."""
+
+    def state(self) -> dict[str, Any]:
+        """All that later questions depend on, as values that JSON can hold and arrays."""
+        planned = self.planned
+        return {
+            "options": self._options(0, len(self._answers)),
+            "responses": [response.as_json() for _, response in self._answers],
+            "used": self._used,
+            "mean": planned.mean.copy(),
+            "precision": planned.precision.copy(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.reset()
+        responses = [Response.from_json(response) for response in state["responses"]]
+        self._answers = list(zip(np.asarray(state["options"], dtype=np.float64), responses, strict=True))
+        self._used = int(state["used"])
+        self._planned = Posterior(np.array(state["mean"]), np.array(state["precision"]))
+
+    def refresh(self) -> None:
+        """Bring ``planned`` up to the last answer."""
+        if self.waiting:
+            self._used = len(self._answers)
+            self._planned = self.posterior
+
+    @property
+    def planned(self) -> Posterior:
+        """The posterior to plan questions with."""
+        return self.start if self._planned is None else self._planned
+
+    @one_blas_thread()
+    def _estimated(self, count: int) -> Fit:
+        fit = self.prior.fit(self._terms(0, count))
+        if not fit.estimate.converged:
+            raise ValueError(f"Expected an estimate that converges, got {fit.estimate.reason}; use a stronger prior")
+        return fit
 
 
 def _with_newest(known: dict[int, _Kept], count: int, new: _Kept) -> dict[int, _Kept]:
@@ -205,15 +300,25 @@ def _with_newest(known: dict[int, _Kept], count: int, new: _Kept) -> dict[int, _
     return dict([*list(known.items())[-1:], (count, new)])
 
 
-def prior_start(prior: TastePrior) -> Posterior:
-    """What a prior says before the first answer: of a population the mixture, of a vocabulary that of all embeddings.
+def check_prefixes(
+    prefixes: ArrayLike, sizes: Sequence[int] | NDArray[np.int64], num_options: int
+) -> NDArray[np.int64]:
+    """Tokens of the lanes so far, (K, h), h < H, where the steps have ``sizes`` tokens, (H,).
 
     Raises:
-        ValueError: An improper prior.
+        TypeError: Tokens that are no integers.
+        ValueError: Another number of lanes, tokens that don't exist, or complete prompts.
     """
-    if isinstance(prior, Population):
-        return MixturePosterior.of([Posterior(part.mean, part.precision) for part in prior.parts], prior.weights)
-    start = prior.base if isinstance(prior, VocabularyPrior) else prior
-    if not start.proper:
-        raise ValueError("Expected a proper prior (a positive definite precision), got a singular one")
-    return Posterior(start.mean, start.precision)
+    before = check_integers(prefixes, "prefixes", shape=(num_options, "h"), low=0)
+    if before.shape[1] >= len(sizes):
+        raise ValueError(
+            f"Expected prompts of fewer than {len(sizes)} tokens, got {before.shape[1]}; they are complete"
+        )
+    for step, size in enumerate(sizes[: before.shape[1]]):
+        check_integers(before[:, step], f"prefixes[:, {step}]", shape=(num_options,), high=size - 1)
+    return before
+
+
+def endings(sizes: Sequence[int] | NDArray[np.int64], step: int) -> int:
+    """In how many ways a prompt can go on after a step, given the tokens of each step, (H,)."""
+    return math.prod(int(size) for size in sizes[step + 1 :])

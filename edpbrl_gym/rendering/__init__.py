@@ -1,19 +1,27 @@
-"""From prompts to images, through diffusers."""
+"""From prompts to images, by any renderer."""
 
+from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
 from edpbrl_gym.rendering.cache import ImageCache, RenderedImage
-from edpbrl_gym.rendering.pipelines import LoadedPipeline, load_pipeline
-from edpbrl_gym.rendering.renderer import Renderer
-from edpbrl_gym.rendering.settings import RenderSettings, image_key
+from edpbrl_gym.rendering.cached import CachedRenderer, RenderingError
+from edpbrl_gym.rendering.loading import BACK_ENDS, load_renderer, renderer_needs, renderer_options
+from edpbrl_gym.rendering.settings import ImageSettings, RenderSettings, image_key
 from edpbrl_gym.rendering.sheets import Tile, contact_sheet
 
 __all__ = [
+    "BACK_ENDS",
+    "CachedRenderer",
+    "Drawn",
     "ImageCache",
-    "LoadedPipeline",
+    "ImageSettings",
+    "NotDrawn",
     "RenderSettings",
     "RenderedImage",
     "Renderer",
+    "RenderingError",
     "Tile",
     "contact_sheet",
     "image_key",
-    "load_pipeline",
+    "load_renderer",
+    "renderer_needs",
+    "renderer_options",
 ]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageCache", "NewImage", "RenderedImage", "encode_png"]
 
 _log = logging.getLogger(__name__)
+# fields of an image in its record
+_RECORDED = ("key", "prompt", "seed", "flagged", "cut", "negative_cut", "width", "height", "sha256")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class RenderedImage:
         width: Width in pixels.
         height: Height in pixels.
         sha256: sha256 (hex) of the PNG's bytes.
-        cut: Whether the prompt was longer than the model's limit, so that its end had no effect.
+        cut: Whether the prompt was longer than the model reads, so that its end had no effect.
+        negative_cut: The same of the negative prompt.
     """
 
     key: str
@@ -53,6 +56,7 @@ class RenderedImage:
     height: int
     sha256: str
     cut: bool = False
+    negative_cut: bool = False
 
     @property
     def png(self) -> bytes:
@@ -81,23 +85,15 @@ class RenderedImage:
 
 
 class NewImage(NamedTuple):
-    """An image to be stored.
-
-    Attributes:
-        key: Key of ``image_key``.
-        png: The image file.
-        prompt: Prompt of the image.
-        seed: Seed of its noise.
-        flagged: Whether the safety checker flagged the image.
-        cut: Whether the prompt is longer than the model's limit.
-    """
+    """An image to be stored; ``RenderedImage`` describes the entries."""
 
     key: str
-    png: bytes
+    png: bytes  # the image file
     prompt: str
     seed: int
     flagged: bool
     cut: bool
+    negative_cut: bool = False
 
 
 def encode_png(pixels: NDArray[np.float32]) -> bytes:
@@ -154,18 +150,9 @@ class ImageCache:
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            record = json.loads(text)
-            image = RenderedImage(
-                key=record["key"],
-                prompt=record["prompt"],
-                seed=record["seed"],
-                path=self._path(key, record["sha256"]),
-                flagged=record["flagged"],
-                width=record["width"],
-                height=record["height"],
-                sha256=record["sha256"],
-                cut=record["cut"],
-            )
+            record = {"negative_cut": False, **json.loads(text)}  # older records lack it
+            path = self._path(key, record["sha256"])
+            image = RenderedImage(path=path, **{name: record[name] for name in _RECORDED})
             if image.key != key or not isinstance(image.flagged, bool):
                 raise ValueError("the record is not of this image")
             image.png  # noqa: B018 - checks the bytes
@@ -189,10 +176,6 @@ class ImageCache:
         except OSError as error:
             raise self._unusable(error) from error
         self.finish_batches()
-
-    def put(self, image: NewImage, provenance: dict[str, Any]) -> RenderedImage:
-        """Write an image and return it; as ``put_all`` with one."""
-        return self.put_all([image], provenance)[0]
 
     def put_all(self, images: Sequence[NewImage], provenance: dict[str, Any]) -> list[RenderedImage]:
         """Write the images of a batch, all or none: rounding depends on the batch, so it is rendered again as a whole.
@@ -262,6 +245,7 @@ class ImageCache:
         return RenderedImage(
             key=image.key, prompt=image.prompt, seed=image.seed, path=self._path(image.key, digest),
             flagged=bool(image.flagged), width=width, height=height, sha256=digest, cut=bool(image.cut),
+            negative_cut=bool(image.negative_cut),
         )  # fmt: skip
 
     def _unusable(self, error: OSError) -> OSError:
@@ -272,8 +256,7 @@ class ImageCache:
 
 
 def _record(image: RenderedImage, provenance: dict[str, Any]) -> dict[str, Any]:
-    names = ("key", "prompt", "seed", "flagged", "cut", "width", "height", "sha256")
-    return {**{name: getattr(image, name) for name in names}, "made": provenance}
+    return {**{name: getattr(image, name) for name in _RECORDED}, "made": provenance}
 
 
 def _write_json(path: Path, document: Any) -> None:

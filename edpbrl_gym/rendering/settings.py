@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["DTYPES", "MAX_SEED", "ImageSettings", "RenderSettings", "check_seed", "image_key"]
+__all__ = ["DTYPES", "MAX_SEED", "ImageSettings", "RenderSettings", "check_seed", "image_key", "sampling"]
 
 DTYPES = ("float32", "float16", "bfloat16")
 MAX_SEED = 2**63 - 1  # the largest seed of a torch.Generator that fits numpy's int64
@@ -26,7 +27,9 @@ class ImageSettings:
         guidance: Classifier-free guidance scale, >= 0; turbo-class models need 0. At 1 and below there is no guidance.
         height: Height in pixels (None: the model's own).
         width: Width in pixels (None: the model's own).
-        negative: Negative prompt, without effect if there is no guidance.
+        negative: Negative prompt, for models with guidance; refused where a model reads none.
+        true_cfg_scale: Classifier-free guidance of models whose ``guidance`` is an input of the model, such as FLUX.1
+            (None: none, else above 1); a negative prompt needs it there. It doubles the time.
         dtype: Number format of weights and noise; the 16-bit formats are for GPUs.
         variant: File variant of the weights, such as fp16 (None: the main one).
         revision: Branch, tag or commit on the hub (None: the main branch).
@@ -41,6 +44,7 @@ class ImageSettings:
     height: int | None = None
     width: int | None = None
     negative: str = ""
+    true_cfg_scale: float | None = None
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     variant: str | None = None
     revision: str | None = None
@@ -50,6 +54,9 @@ class ImageSettings:
             raise TypeError(f"Expected negative as a text, got {type(self.negative).__name__}")
         object.__setattr__(self, "steps", check_count(self.steps, "steps"))
         object.__setattr__(self, "guidance", check_number(self.guidance, "guidance", minimum=0.0))
+        if self.true_cfg_scale is not None:
+            scale = check_number(self.true_cfg_scale, "true_cfg_scale", minimum=1.0, exclusive=True)
+            object.__setattr__(self, "true_cfg_scale", scale)
         check_choice_of(self.dtype, "dtype", DTYPES)
         for name in ("height", "width"):
             if getattr(self, name) is None:
@@ -59,17 +66,14 @@ class ImageSettings:
                 raise ValueError(f"Expected {name} as a multiple of 8 pixels, got {size}")
             object.__setattr__(self, name, size)
 
-    def of(self, model: str) -> RenderSettings:
-        """The settings with a model."""
-        return RenderSettings(model=model, **asdict(self))
-
 
 @dataclass(frozen=True, kw_only=True)
 class RenderSettings(ImageSettings):
     """A text-to-image model and its settings: everything that determines an image except prompt and seed.
 
     Attributes:
-        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder written by ``save_pretrained``.
+        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder written by ``save_pretrained``; on
+            the command line also another renderer, as KIND:SOURCE.
 
     Raises:
         ValueError: A value is out of its range.
@@ -85,39 +89,41 @@ class RenderSettings(ImageSettings):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as a JSON-able dict; ``RenderSettings(**...)`` restores them."""
-        return asdict(self)
+        settings = asdict(self)
+        if self.true_cfg_scale is None:  # as in records that are older than this setting
+            del settings["true_cfg_scale"]
+        return settings
+
+    def identity(self, model_fingerprint: str) -> dict[str, Any]:
+        """Return what determines an image beside prompt and seed, for ``image_key``.
+
+        The model enters by the fingerprint of its weights and configs (including scheduler and safety checker), not by
+        its origin.
+        """
+        names = ("steps", "guidance", "height", "width", "negative", "dtype")
+        fields = {"model": model_fingerprint, **{name: getattr(self, name) for name in names}}
+        if self.true_cfg_scale is not None:
+            fields["true_cfg_scale"] = self.true_cfg_scale
+        if self.negative and self.guidance <= 1.0:  # images without this field were drawn without the negative
+            fields["negative_read"] = True
+        return fields
+
+
+def sampling(described: Mapping[str, Any]) -> str:
+    """Steps and guidance among the settings of a renderer, for titles, with a comma after each."""
+    return f"{described['steps']} steps, guidance {described['guidance']:g}, " if "steps" in described else ""
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """Return ``seed`` as an int in 0..2**63 - 1.
+    """Return ``seed`` as an int in 0..2**63 - 1, else a TypeError or ValueError."""
+    return check_count(seed, name, minimum=0, maximum=MAX_SEED)
 
-    Raises:
-        TypeError: The seed is not an integer.
-        ValueError: It is out of range.
+
+def image_key(prompt: str, seed: int, identity: Mapping[str, Any]) -> str:
+    """Return the cache key of an image: sha256 (hex) of prompt, seed and all that ``Renderer.identity`` names.
+
+    Batch size and device do not enter, since they change only the rounding of an image; the cache records them beside
+    it.
     """
-    number = check_count(seed, name, minimum=0)
-    if number > MAX_SEED:
-        raise ValueError(f"Expected {name} <= {MAX_SEED} (2**63 - 1), got {number}")
-    return number
-
-
-def image_key(prompt: str, seed: int, settings: RenderSettings, model_fingerprint: str) -> str:
-    """Return the cache key of an image: sha256 (hex) of model, prompt, seed, steps, guidance, size, negative, dtype.
-
-    The model enters by the fingerprint of its weights and configs (including scheduler and safety checker), not by its
-    origin. Batch size, device and attention slicing do not enter, since they change only the rounding of an image; the
-    cache records them beside the image.
-    """
-    fields = {
-        "format": _KEY_FORMAT,
-        "model": model_fingerprint,
-        "prompt": prompt,
-        "seed": seed,
-        "steps": settings.steps,
-        "guidance": settings.guidance,
-        "height": settings.height,
-        "width": settings.width,
-        "negative": settings.negative,
-        "dtype": settings.dtype,
-    }
+    fields = {"format": _KEY_FORMAT, "prompt": prompt, "seed": seed, **identity}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -20,6 +20,7 @@ FLAGGED = "flagged by the model's safety checker, not shown"
 _MARGIN = 24  # around the sheet
 _GAP = 20  # between cells
 _INK, _SOFT, _GREY, _LINE = (24, 24, 24), (96, 96, 96), (205, 205, 205), (165, 165, 165)
+_TEXT_SIZES = (15, 18, 22)  # pixels: captions, headers and labels, the title
 _MAX_LINES = 40  # of one text: several times as many as a prompt of the built-in vocabulary needs
 _MAX_HEIGHT = 12_000  # pixels of one page, which image viewers and 32-bit decoders can still open
 
@@ -75,7 +76,6 @@ def contact_sheet(
     labels: Sequence[str] = (),
     title: str = "",
     tile: int = 256,
-    text_size: int = 15,
     max_height: int = _MAX_HEIGHT,
 ) -> list[Path]:
     """Draw pictures with their captions into a PNG file.
@@ -93,7 +93,6 @@ def contact_sheet(
         labels: Labels to the left of the rows; none or one for each row.
         title: Title of the sheet.
         tile: Width and largest height of a picture in pixels.
-        text_size: Height of the captions' font in pixels.
         max_height: Maximum height of a page in pixels; a single row may exceed it.
 
     Returns:
@@ -117,9 +116,9 @@ def contact_sheet(
         title,
         *columns,
         *labels,
-        *(text for row in cells for cell_tile in row if cell_tile for text in _texts(cell_tile)),
+        *(text for row in cells for one in row if one for text in (one.caption, *one.lines, one.note)),
     ]
-    style = _style(check_count(tile, "tile", minimum=32), check_count(text_size, "text_size", minimum=6), labels, texts)
+    style = _style(check_count(tile, "tile", minimum=32), labels, texts)
     layout = [[None if cell_tile is None else _wrap_cell(cell_tile, style) for cell_tile in row] for row in cells]
     pictures = [[None if cell is None else _picture(cell.tile, style) for cell in row] for row in layout]
     heights = [
@@ -143,12 +142,8 @@ def contact_sheet(
     return files
 
 
-def _texts(tile: Tile) -> tuple[str, ...]:
-    return (tile.caption, *tile.lines, tile.note)
-
-
-def _style(tile: int, text_size: int, labels: Sequence[str], texts: Sequence[str]) -> _Style:
-    text, head, title = letterings([*texts, FLAGGED], [round(text_size * factor) for factor in (1.0, 1.2, 1.5)])
+def _style(tile: int, labels: Sequence[str], texts: Sequence[str]) -> _Style:
+    text, head, title = letterings([*texts, FLAGGED], _TEXT_SIZES)
     return _Style(tile, max(96, tile // 2) if labels else 0, text, head, title)
 
 

@@ -111,54 +111,30 @@ def set_title(figure: Figure, title: str, subtitle: str = "") -> None:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One arm in one panel.
+    """One arm in one panel."""
 
-    Attributes:
-        label: Label in the legend.
-        x: Numbers of episodes or questions, (n,), ascending.
-        mean: Values, (n,).
-        look: Its look; None is pale, behind the others.
-        low: Lower end of the band, (n,); NaN, as for one run, draws none.
-        high: Upper end.
-    """
-
-    label: str
-    x: Any
-    mean: Any
-    look: Look | None
-    low: Any = None
-    high: Any = None
+    label: str  # in the legend
+    x: Any  # numbers of episodes or questions, (n,), ascending
+    mean: Any  # values, (n,)
+    look: Look | None  # None is pale, behind the others
+    low: Any = None  # lower end of the band, (n,); NaN, as for one run, draws none
+    high: Any = None  # upper end
 
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line for reference.
+    """A horizontal line for reference."""
 
-    Attributes:
-        value: Height of the line.
-        label: Label in the legend, "" for none.
-        note: Text at its left end, "" for none.
-        look: Colour and line.
-        stretches: Whether the axis is extended to show it; else it is left out if it is beyond the curves.
-    """
-
-    value: float
-    label: str = ""
-    note: str = ""
+    value: float  # its height
+    label: str = ""  # in the legend, "" for none
+    note: str = ""  # at its left end, "" for none
     look: Look = Look(GREY, (0, (1, 2)))
-    stretches: bool = True
+    stretches: bool = True  # whether the axis is extended to show it; else it is left out if it is beyond the curves
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Curves that share their axes; the y axis is named in the first column.
-
-    Attributes:
-        curves: Curves, the front one first.
-        title: Title above the panel.
-        ylabel: Name of the y axis.
-        levels: Lines for reference.
-    """
+    """Curves that share their axes, the front one first; the y axis is named in the first column."""
 
     curves: Sequence[Curve]
     title: str = ""
@@ -179,19 +155,10 @@ def curves_figure(
     log: bool = False,
     zero: bool = True,
 ) -> Figure:
-    """Draw learning curves: lines are means, bands those of the curves.
+    """Draw learning curves, panel by panel, at most ``columns`` in a row, each of ``size`` inches.
 
-    Args:
-        panels: Panels, row by row.
-        columns: Maximum number of panels in a row.
-        xlabel: Name of the x axis.
-        title: Title above the figure.
-        subtitle: The setting in one line.
-        size: Width and height of a panel in inches.
-        share: Panels that share the limits of the y axis; "none": none, and each has its own x axis.
-        ticks: Ticks of the x axis, used within the data; None: every x, on a log axis with labels where there is room.
-        log: Whether the x axis is logarithmic.
-        zero: Whether the y axis begins at 0.
+    Panels share the limits of the y axis by ``share``; "none" gives each its own x axis too. ``ticks`` of the x axis
+    are used within the data; None: every x, on a log axis with labels where there is room. With ``zero`` y begins at 0.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -199,23 +166,23 @@ def curves_figure(
         grid = figure.subplots(rows, columns, sharex=share != "none", sharey=share, squeeze=False)
         axes = list(grid.ravel())
         for axis, panel in zip(axes, panels, strict=False):
-            for place, curve in enumerate(panel.curves):
-                _draw_curve(axis, curve, zorder=3.0 - 0.01 * place)
+            for number, curve in enumerate(panel.curves):
+                _draw_curve(axis, curve, zorder=3.0 - 0.01 * number)
             axis.set_title(panel.title)
             _set_x_axis(axis, [panel] if share == "none" else panels, ticks, log)
             if zero:
                 axis.set_ylim(bottom=0)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-        for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+        for number, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
             for level in panel.levels:  # after all curves, since panels share limits
                 low, high = axis.get_ylim()
                 if level.stretches or low <= level.value <= high:
                     _draw_level(axis, level)
-            if place + columns >= len(panels):  # the lowest of its column
+            if number + columns >= len(panels):  # the lowest of its column
                 axis.set_xlabel(xlabel)
                 axis.tick_params(labelbottom=True)
-            if place % columns == 0:
+            if number % columns == 0:
                 axis.set_ylabel(panel.ylabel)
         legend(figure)
         set_title(figure, title, subtitle)
@@ -242,8 +209,9 @@ def _draw_level(axis: Any, level: Level) -> None:
     named = {"label": level.label} if level.label else {}
     axis.axhline(level.value, color=colour, linewidth=0.9, linestyle=level.look.line, **named)
     if level.note:
-        place = (0.01, level.value)
-        axis.annotate(level.note, place, xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=colour)
+        axis.annotate(
+            level.note, (0.01, level.value), xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=colour
+        )
 
 
 def _labels(values: Sequence[float], room: float) -> list[str]:

@@ -11,21 +11,13 @@ __all__ = ["TextTable"]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table for the terminal and for Markdown.
+    """A table for the terminal and for Markdown."""
 
-    Attributes:
-        title: Title above it, "" for none.
-        header: Names of the columns.
-        rows: Texts of the cells.
-        note: Text below it, "" for none.
-        words: Number of columns on the left that hold words; the others hold numbers, aligned to the right.
-    """
-
-    title: str
+    title: str  # above it, "" for none
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    note: str = ""
-    words: int = 2
+    note: str = ""  # below it, "" for none
+    words: int = 2  # number of columns on the left that hold words; the others hold numbers, aligned to the right
 
     def markdown(self) -> list[str]:
         """Lines of a Markdown section; none without rows."""
@@ -41,10 +33,9 @@ class TextTable:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=Text(self.title), title_justify="left")
+        table = Table(title=Text(self.title) if self.title else None, title_justify="left")
         for number, name in enumerate(self.header):
-            words = number < self.words
-            table.add_column(Text(name), justify="left" if words else "right", no_wrap=words)
+            table.add_column(Text(name), justify="left" if number < self.words else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*[Text(text) for text in row])
         return table

@@ -17,21 +17,24 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edpbrl_gym._files import reading, replacing
 from edpbrl_gym._log import AppendLog, Remedies, encode
+from edpbrl_gym.session.transcript import Event
 
-__all__ = ["FORMAT", "Journal", "is_plain", "read_settings"]
+if TYPE_CHECKING:
+    from edpbrl_gym.session.session import Session
+
+__all__ = ["FORMAT", "Journal", "check_settings", "read_settings", "settings_of"]
 
 FORMAT = "edpbrl-gym session 1"
 _SETTINGS, _JOURNAL, _PLANNER = "session.json", "journal.jsonl", "planner.npz"
 _DIGEST = hashlib.sha256().digest_size  # bytes, behind the archive
-
-Event = dict[str, Any]
 
 _REMEDIES = Remedies(
     held="close() it there first",
@@ -41,7 +44,7 @@ _REMEDIES = Remedies(
 )
 
 
-def is_plain(state: Mapping[str, Any]) -> bool:
+def _is_plain(state: Mapping[str, Any]) -> bool:
     """Whether a planner's state consists of arrays and JSON values, so that it can be saved."""
     try:
         json.dumps({key: value for key, value in state.items() if not isinstance(value, np.ndarray)}, allow_nan=False)
@@ -86,27 +89,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-class Journal:
-    """The open journal of one session; use ``create`` or ``open``.
+class Journal(AppendLog):
+    """The open journal of one session, an event a line; use ``create`` or ``open``.
 
     Attributes:
         folder: The session's folder.
-        events: Number of whole lines in the journal.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._log = AppendLog(folder / _JOURNAL, name=f"The session {folder}", remedies=_REMEDIES)
-
-    @property
-    def path(self) -> Path:
-        """Path of the journal."""
-        return self._log.path
-
-    @property
-    def events(self) -> int:
-        """Number of events in the journal."""
-        return self._log.lines
+        super().__init__(folder / _JOURNAL, name=f"The session {folder}", remedies=_REMEDIES)
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any], events: list[Event]) -> Journal:
@@ -155,33 +147,25 @@ class Journal:
         """
         journal = cls(folder)
         try:
-            return journal, journal._log.read()
+            return journal, journal.read()
         except BaseException:
             journal.close()
             raise
 
-    def append(self, event: Event, *, durable: bool) -> None:
-        """Add a line; when this returns it is on the disk (``durable``) or at least out of this process.
-
-        Raises:
-            OSError: The disk is full, or the folder was removed; the journal is unchanged.
-            ValueError: The journal is closed.
-        """
-        self._log.append(event, durable=durable)
-
-    def write_planner(self, state: dict[str, Any]) -> None:
-        """Replace the planner's snapshot by its state after all events so far.
+    def write_planner(self, state: dict[str, Any] | None) -> None:
+        """Replace the planner's snapshot by its state after all events so far, if there is one that can be saved.
 
         Raises:
             OSError: It can't be written; the previous snapshot stays.
-            TypeError: The state is not plain (``is_plain``).
         """
-        self._log.sync()  # a snapshot must not contain more events than the journal
+        if state is None or not _is_plain(state):
+            return
+        self.sync()  # a snapshot must not contain more events than the journal
         arrays: dict[str, Any] = {
             f"array_{key}": value for key, value in state.items() if isinstance(value, np.ndarray)
         }
         plain = {key: value for key, value in state.items() if not isinstance(value, np.ndarray)}
-        header = json.dumps({"events": self.events, "plain": plain})
+        header = json.dumps({"events": self.lines, "plain": plain})
         archive = io.BytesIO()
         np.savez(archive, header=np.frombuffer(header.encode("utf-8"), dtype=np.uint8), **arrays)
         with replacing(self.folder / _PLANNER) as temporary:
@@ -212,22 +196,39 @@ class Journal:
                 stacklevel=2,
             )
             return None
-        if events > self.events:
+        if events > self.lines:
             raise ValueError(
                 f"Expected at least {events} lines in {self.folder / _JOURNAL} (the planner has seen them), "
-                f"got {self.events}: answers are missing; restore the file from a backup"
+                f"got {self.lines}: answers are missing; restore the file from a backup"
             )
         return events, {**plain, **arrays}
 
-    @property
-    def closed(self) -> bool:
-        """Whether it has been closed."""
-        return self._log.closed
 
-    def check(self) -> None:
-        """Check that answers can still be written; raises like ``append``."""
-        self._log.check()
+def settings_of(session: Session) -> dict[str, Any]:
+    """Settings that must be the same when a session is resumed."""
+    encoder = session.maker.encoder
+    priors: Any = (session.outlook.given_prior, ""), (getattr(session.planner, "prior", None), "_of_the_planner")
+    return {
+        "num_options": session.num_options,
+        "feedback": session.maker.feedback,
+        "seed": session.outlook.seed,
+        "who": session.who,
+        "vocabulary_fingerprint": session.vocabulary.fingerprint,
+        "encoder": encoder.name,
+        "encoder_fingerprint": encoder.fingerprint,
+        "model": repr(session.model),
+        "planner": session.planner.name,
+        **{one.label + whose: one.fingerprint for one, whose in priors if getattr(one, "fingerprint", "")},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
-    def close(self) -> None:
-        """Release the files; nothing can be appended afterwards."""
-        self._log.close()
+
+def check_settings(session: Session, saved: Mapping[str, Any], folder: Path) -> None:
+    """Raise a ValueError where a session has other settings than the saved one that it is to continue."""
+    given = settings_of(session)
+    for key in dict.fromkeys((*given, *saved)):
+        if key not in ("format", "created") and saved.get(key) != given.get(key):
+            raise ValueError(
+                f"Expected the {key.replace('_', ' ')} with which the session in {folder} began "
+                f"({saved.get(key)!r}), got {given.get(key)!r}"
+            )

@@ -1,41 +1,100 @@
-"""The state of knowledge of a session: posterior draws, accuracy now and in the future, and when to stop."""
+r"""What a session knows: draws of the taste, the predicted accuracy now and after more questions, when to stop.
+
+*Draws* are from the exact posterior (``sample_posterior``), and every statement about the taste is about them.
+
+*Accuracy now*: the share of held-out pairs of prompts, averaged over the draws, that the estimate m orders as a draw
+does. *Forecast*: the posterior is a Gaussian about the estimate, theta ~ N(m, c S), with S = P^-1 the Laplace
+covariance and c such that the Gaussian has the same accuracy now (``match_accuracy``): m orders a pair whose features
+differ by x as theta does with probability Phi(|m . x| / s_0), s_0^2 = c x' S x. Let I be the expected Fisher
+information of one typical question, averaged over typical questions and over the posterior. After n more of them the
+precision is about P / c + n I, the estimate is m_n, and by the law of total variance
+
+    m_n . x ~ N(m . x, t_n^2),   t_n^2 = s_0^2 - s_n^2,   s_n^2 = x' (P / c + n I)^-1 x,
+
+so that the predicted accuracy after n more questions is the mean over the pairs of
+
+    E[ Phi(|m_n . x| / s_n) ] = E_z[ Phi(|m . x + t_n z| / s_n) ],   z ~ N(0, 1).
+
+For m . x = 0 this is 1/2 + arcsin(t_n / s_0) / pi. It never falls with n, and tends to 1 if the questions determine
+theta. The scale of the prior is treated as known.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import derive_seed, generator
-from edpbrl_gym._validation import check_integers
-from edpbrl_gym.estimation import Posterior, PriorFit
+from edpbrl_gym._validation import check_count, check_integers
+from edpbrl_gym.estimation import Posterior
+from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.metrics import sample_pairs
-from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
-from edpbrl_gym.estimation.population import PersonFit, PersonPart, Population
-from edpbrl_gym.features import TextEncoder
-from edpbrl_gym.likelihood import BestOf, ResponseModel, Terms
-from edpbrl_gym.session.forecast import (
-    Progress,
-    expected_information,
-    forecast_accuracy,
-    match_accuracy,
-    sampled_accuracy,
-)
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.priors import prior_or_words
+from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
+from edpbrl_gym.features import TextEncoder, embed_tokens
+from edpbrl_gym.likelihood import AnswerFormat, Terms
 from edpbrl_gym.session.questions import QuestionMaker
-from edpbrl_gym.session.sampling import sample_posterior
 from edpbrl_gym.session.stopping import StoppingRule
-from edpbrl_gym.session.typical import typical_questions
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["Outlook"]
+__all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "sample_posterior", "typical_questions"]
 
 _PROMPTS = 32  # held-out prompts: as good as 200 within 0.015 of the accuracy, and an embedding takes 10 ms
 _EPISODES = 20  # of typical questions
-_POWER = 1.0  # 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
-_HEDGE = 0.5  # share of the draws that ignore the neighbourhoods
+_POWER = 1.0  # of the prior: 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
+_HEDGE = 0.5  # share of the draws that ignore the neighbourhoods, which were selected with the same answers
 _DRAWS, _INFORMATION_DRAWS = 320, 4  # draws of theta, and those at which the information is computed
+_CHAINS, _BURN = 16, 20  # parallel chains of the sampler, and first steps of each that are left out
+_FITTED = 4  # prompts that determine the weights of the tokens in a typical question
+_EXPLAINED = 0.25  # share of the variance that weighted tokens must explain (MiniLM: 0.68 or more)
+_NODES = ndtri((np.arange(128) + 0.5) / 128)  # equally likely values of a standard normal variable
+_PAIRS = 512  # pairs per block: bounds the memory
+_MAX_LOG_FACTOR = 12.0  # bound on |log c|, c the factor of the covariance
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """Progress of a session.
+
+    Attributes:
+        questions: Number of questions answered or skipped.
+        answers: Number of answers among them.
+        accuracy: Predicted accuracy now: the share of held-out pairs of prompts that the estimate orders as the
+            person would without noise.
+        further: Numbers of further questions, (m,), beginning with 0.
+        curve: Predicted accuracy after them, (m,).
+        should_stop: Whether the stopping rule says stop.
+        reason: Its reason.
+    """
+
+    questions: int
+    answers: int
+    accuracy: float
+    further: NDArray[np.int64]
+    curve: Floats
+    should_stop: bool
+    reason: str
+
+    def questions_to(self, target: float) -> float | None:
+        """Number of further questions until the predicted accuracy reaches ``target``, None if beyond the curve.
+
+        Interpolated linearly between the points of the curve; 0 if the accuracy is reached already.
+        """
+        reached = np.flatnonzero(self.curve >= target)
+        if not len(reached) or not reached[0]:
+            return 0.0 if len(reached) else None
+        ends = slice(reached[0] - 1, reached[0] + 1)
+        (low, high), (fewer, more) = self.curve[ends], self.further[ends]
+        return float(fewer + (target - low) / (high - low) * (more - fewer))
 
 
 class Outlook:
@@ -44,13 +103,11 @@ class Outlook:
     The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
     embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
     draws use the first component alone, since the neighbourhoods were selected with the same answers. Or it is that of
-    a ``Population``, with the weights of its parts and of that mixture, its fallback. The draws are from the exact
-    posterior (``sample_posterior``), and every statement about the taste is about these draws.
+    a ``Population``, with the weights of its components and of that mixture, its fallback.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
     of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
-    better than random the forecast is slightly pessimistic. Its features are weighted sums of the tokens' embeddings
-    (`edpbrl_gym.session.typical`), since only the information that it is expected to give matters.
+    better than random the forecast is slightly pessimistic.
 
     Args:
         maker: Maker of the session's questions.
@@ -60,6 +117,7 @@ class Outlook:
         rule: Stopping rule.
         seed: Seed of pairs, typical questions and posterior draws.
         prior: Prior of the taste, or a population; None: that of the session's vocabulary, with power 1.
+        relative: Whether only differences between options matter to the format of the answers.
     """
 
     def __init__(
@@ -71,25 +129,19 @@ class Outlook:
         held_out: Vocabulary,
         rule: StoppingRule,
         seed: int,
-        prior: VocabularyPrior | Population | None = None,
+        prior: TastePrior | None = None,
+        relative: bool = True,
     ) -> None:
-        self.maker = maker
-        self.encoder = encoder
-        self.num_options = num_options
-        self.held_out = held_out
-        self.rule = rule
-        self.seed = seed
+        self._relative = relative
+        self.maker, self.encoder, self.num_options = maker, encoder, num_options
+        self.held_out, self.rule, self.seed = held_out, rule, seed
         self.given_prior = prior
-        self._cached: tuple[Terms, TasteFit | PersonFit, NDArray[np.float64]] | None = None
+        self._cached: tuple[Terms, Fit, Floats] | None = None
 
     @functools.cached_property
-    def prior(self) -> VocabularyPrior | Population:
+    def prior(self) -> TastePrior:
         """The prior of the taste; a population without a fallback of its own falls back on that of the vocabulary."""
-        given = self.given_prior
-        if given is None or (isinstance(given, Population) and given.fallback is None):
-            words = self.words_prior(self._tokens)
-            return words if given is None else given.with_fallback(words)
-        return given
+        return prior_or_words(self.given_prior, lambda: self.words_prior(self._tokens))
 
     @staticmethod
     def words_prior(tokens: NDArray[np.float32]) -> VocabularyPrior:
@@ -98,10 +150,10 @@ class Outlook:
 
     @functools.cached_property
     def _tokens(self) -> NDArray[np.float32]:
-        return self.encoder.encode(self.maker.vocabulary.all_tokens)
+        return embed_tokens(self.maker.vocabulary, self.encoder)
 
     @functools.cached_property
-    def differences(self) -> NDArray[np.float64]:
+    def differences(self) -> Floats:
         """Differences of the features of the two prompts of each held-out pair, (p, d)."""
         rng = generator(self.seed, "held-out pairs")
         sample = sample_pairs(self.held_out.sizes, prompts=_PROMPTS, pairs=_PROMPTS**2, rng=rng)
@@ -109,15 +161,12 @@ class Outlook:
         return np.asarray(rows[sample.pairs[:, 0]] - rows[sample.pairs[:, 1]])
 
     @functools.cached_property
-    def typical(self) -> NDArray[np.float64]:
+    def typical(self) -> Floats:
         """Features of typical questions up to a constant vector of each question, (n, K, d)."""
+        episodes = _EPISODES * self.maker.num_new  # as many questions for every feedback
+        rng = generator(self.seed, "typical questions")
         return typical_questions(
-            self.maker,
-            self.encoder,
-            self._tokens,
-            num_options=self.num_options,
-            episodes=_EPISODES * self.maker.num_new,  # as many questions for every feedback
-            rng=generator(self.seed, "typical questions"),
+            self.maker, self.encoder, self._tokens, self.num_options, episodes, rng, exact=not self._relative
         )
 
     def think(self) -> None:
@@ -127,16 +176,15 @@ class Outlook:
                 getattr(self, name)
                 return
 
-    def fit_and_draws(self, terms: Terms) -> tuple[TasteFit | PersonFit, NDArray[np.float64]]:
-        """The fit of the prior's scales or parts to the answers, and draws from the posterior of theta, (320, d)."""
-        cached = self._cached
+    def fit_and_draws(self, terms: Terms) -> tuple[Fit, Floats]:
+        """The fit of the prior to the answers, and draws of theta from its posterior, (320, d)."""
+        terms, cached = answer_terms(terms), self._cached
         if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
             rng = generator(self.seed, "posterior draws", len(terms))
-            parts: tuple[PriorFit | PersonPart, ...] = fit.parts
             draws = [
-                sample_posterior(Posterior.from_estimate(part.estimate), terms, draws=count, rng=rng)
-                for part, count in zip(parts, _shares(fit), strict=True)
+                sample_posterior(Posterior.from_estimate(component.estimate), terms, draws=count, rng=rng)
+                for component, count in zip(fit.parts, _shares(fit), strict=True)
                 if count
             ]
             cached = self._cached = terms, fit, np.concatenate(draws)
@@ -145,7 +193,7 @@ class Outlook:
     def progress(
         self,
         estimate: NDArray[np.float64],
-        model: ResponseModel,
+        model: AnswerFormat,
         terms: Terms,
         *,
         questions: int,
@@ -164,12 +212,17 @@ class Outlook:
         """
         requested = check_integers(further, "further", shape=("m",), low=0)
         counts = np.unique(np.concatenate([[0, self.rule.lookahead], requested]))
+        terms = answer_terms(terms)
         fit, thetas = self.fit_and_draws(terms)
-        accuracy = sampled_accuracy(estimate, thetas, self.differences)
-        order = np.random.default_rng(derive_seed(self.seed, "information", len(terms))).permutation(len(thetas))
-        # typical questions have no level, which alone says when a person skips
-        format_ahead = BestOf() if "skip" in model.kinds else model
-        information = expected_information(format_ahead, self.typical, thetas[order[:_INFORMATION_DRAWS]])
+        signs = np.sign(self.differences @ estimate)
+        agreement = (np.sign(thetas @ self.differences.T) == signs).mean(axis=0)
+        accuracy = float(np.where(signs == 0, 0.5, agreement).mean())  # a pair without an order counts one half
+        rng = np.random.default_rng(derive_seed(self.seed, "information", len(terms)))
+        information = np.zeros((terms.dimension, terms.dimension))
+        model = model.at(terms.known)
+        for theta in thetas[rng.permutation(len(thetas))[:_INFORMATION_DRAWS]]:
+            information += model.information(self.typical, theta)
+        information /= len(self.typical) * _INFORMATION_DRAWS
         gaussian = match_accuracy(Posterior(estimate, fit.planned.precision), self.differences, accuracy)
         curve = forecast_accuracy(gaussian, information, self.differences, counts)
         ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
@@ -177,27 +230,226 @@ class Outlook:
         return Progress(questions, answers, float(curve[0]), counts, curve, stop, reason)
 
 
-def _shares(fit: TasteFit | PersonFit) -> list[int]:
-    """Numbers of draws under each part, 320 in total; the base, or the heaviest of a population, gets the remainder.
+def match_accuracy(posterior: Posterior, differences: Floats, accuracy: float) -> Posterior:
+    """The Gaussian N(m, c S) that predicts an accuracy in [0.5, 1] on pairs (p, d), with c in exp(-12)..exp(12)."""
+    deviations = posterior.standard_deviation(differences)
+    leads = np.abs(differences @ posterior.mean)
+    standardised = np.divide(leads, deviations, out=np.zeros(len(leads)), where=deviations > 0)
+    if not standardised.any():
+        return posterior  # an estimate of 0: every c predicts one half
+
+    def excess(log_factor: float) -> float:
+        return float(ndtr(standardised * np.exp(-log_factor / 2)).mean()) - accuracy
+
+    if excess(-_MAX_LOG_FACTOR) <= 0:
+        log_factor = -_MAX_LOG_FACTOR
+    elif excess(_MAX_LOG_FACTOR) >= 0:
+        log_factor = _MAX_LOG_FACTOR
+    else:
+        log_factor = float(brentq(excess, -_MAX_LOG_FACTOR, _MAX_LOG_FACTOR, xtol=1e-10))
+    return Posterior(posterior.mean, posterior.precision * np.exp(-log_factor))
+
+
+def forecast_accuracy(posterior: Posterior, information: Floats, differences: Floats, further: ArrayLike) -> Floats:
+    """Predicted share of pairs that the estimate will order as the truth does, after more questions; see the module.
+
+    Args:
+        posterior: Present posterior of theta.
+        information: Expected Fisher information of one more question, (d, d), positive semidefinite.
+        differences: Differences of the features of the two prompts of each pair, (p, d), p >= 1; pairs without a
+            difference count one half.
+        further: Numbers of further questions, (m,).
+    """
+    counts = np.asarray(further, dtype=np.float64)
+    factor = cholesky(posterior.precision, lower=True)
+    half_solved = solve_triangular(factor, information, lower=True)
+    rates, vectors = eigh(solve_triangular(factor, half_solved.T, lower=True))
+    rates = np.maximum(rates, 0.0)  # rounding
+    # x' (P + n I)^-1 x = sum_j w_j^2 / (1 + n r_j): one decomposition serves every n
+    squares = np.square(solve_triangular(factor, differences.T, lower=True).T @ vectors)
+    variances = squares @ (1.0 / (1.0 + np.outer(rates, counts)))  # (p, m)
+    present_variances = squares.sum(axis=1, keepdims=True)
+    means = differences @ posterior.mean
+    totals = np.zeros(len(counts))
+    for start in range(0, len(means), _PAIRS):
+        block = slice(start, start + _PAIRS)
+        spread = np.sqrt(np.maximum(present_variances[block] - variances[block], 0.0))
+        leads = np.abs(means[block, None, None] + spread[:, :, None] * _NODES)
+        deviation = np.sqrt(variances[block])[:, :, None]
+        divisor = np.where(deviation > 0, deviation, 1.0)
+        share = np.where(deviation > 0, ndtr(leads / divisor), np.where(leads > 0, 1.0, 0.5))
+        totals += share.mean(axis=2).sum(axis=0)
+    return np.asarray(totals / len(means))
+
+
+def typical_questions(
+    maker: QuestionMaker,
+    encoder: TextEncoder,
+    token_features: NDArray[np.float32],
+    num_options: int,
+    episodes: int,
+    rng: np.random.Generator,
+    *,
+    exact: bool = False,
+) -> Floats:
+    """Features of all questions of random episodes, (n, K, d), up to a constant vector of each question.
+
+    With ``exact`` all texts are embedded, for formats in which the constant matters.
+
+    With a text encoder, a text of the tokens t_0 .. t_h is nearly a weighted sum of their embeddings, constant +
+    sum_j w_hj phi(t_j), and the differences of four random prompts, d equations for each text, determine the weights.
+    With MiniLM forecasts from such questions differ by at most 0.01 from those with all 480 texts embedded. If the sums
+    explain less than a quarter of the variance of the four prompts' texts of some length (adjusted for the number of
+    weights), all texts of the questions are embedded instead.
+    """
+    words = maker.vocabulary
+    tokens = np.stack([rng.integers(size, size=(episodes, num_options)) for size in words.sizes], axis=2)
+    steps = range(maker.num_new - 1, words.horizon)
+    table = [rows.astype(np.float64) for rows in np.split(token_features, np.cumsum(words.sizes)[:-1])]
+    if maker.feedback == "state":
+        questions = [table[step][tokens[:, :, step]] for step in steps]
+        return np.stack(questions, axis=1).reshape(-1, num_options, table[0].shape[1])
+
+    def embedded(prompts: NDArray[np.int64]) -> Floats:  # of each token, (h + 1, ..., d)
+        return np.stack([table[step][prompts[..., step]] for step in range(prompts.shape[-1])])
+
+    sample = np.stack([rng.integers(size, size=_FITTED) for size in words.sizes], axis=1)
+    texts = [text for step in steps for text in maker.texts(sample[:, : step + 1])]
+    targets = np.split(encoder.encode(texts).astype(np.float64), len(steps))
+    fits = [_fitted(embedded(sample[:, : step + 1]), target) for step, target in zip(steps, targets, strict=True)]
+    if exact or min(explained for _, explained in fits) < _EXPLAINED:
+        all_texts = [text for episode in tokens for step in steps for text in maker.texts(episode[:, : step + 1])]
+        return encoder.encode(all_texts).astype(np.float64).reshape(episodes * len(steps), num_options, -1)
+    questions = [
+        np.einsum("jekd,j->ekd", embedded(tokens[:, :, : step + 1]), weights)
+        for step, (weights, _) in zip(steps, fits, strict=True)
+    ]
+    return np.stack(questions, axis=1).reshape(episodes * len(steps), num_options, -1)
+
+
+def _fitted(tokens: Floats, target: Floats) -> tuple[Floats, float]:
+    """Weights of the tokens (h + 1, n, d) in texts (n, d), fitted about the means; the adjusted explained share."""
+    columns = (tokens - tokens.mean(axis=1, keepdims=True)).reshape(len(tokens), -1).T
+    values = (target - target.mean(axis=0)).ravel()
+    weights = np.linalg.lstsq(columns, values, rcond=None)[0]
+    free = values.size - target.shape[1]  # the means are taken off
+    left = float(np.sum((values - columns @ weights) ** 2)) * free / max(free - len(weights), 1)
+    total = float(values @ values)
+    return weights, 1.0 - left / total if total > 0 else 1.0
+
+
+def _shares(fit: Fit) -> list[int]:
+    """Numbers of draws under each component, 320 in total; the base, or the heaviest of a population, gets the rest.
 
     Half of what the prior of a vocabulary gets is drawn under its base.
     """
-    weights = fit.weights.copy()
-    words = isinstance(fit, TasteFit)
-    if isinstance(fit, TasteFit) or fit.alone is not None:
-        base = 0 if isinstance(fit, TasteFit) else fit.size
-        total = float(weights[base:].sum())
-        weights[base:] *= 1.0 - _HEDGE
-        weights[base] += _HEDGE * total
+    weights, base = fit.weights.copy(), fit.hedged
+    total = float(weights[base:].sum())
+    weights[base:] *= 1.0 - _HEDGE
+    weights[base : base + 1] += _HEDGE * total
     counts = np.floor(_DRAWS * weights).astype(np.int64)
-    counts[0 if words else int(weights.argmax())] += _DRAWS - int(counts.sum())
+    counts[int(weights.argmax())] += _DRAWS - int(counts.sum())
     return [int(count) for count in counts]
 
 
-def _same(terms: Terms, other_terms: Terms) -> bool:
-    return (
-        terms.rows.shape == other_terms.rows.shape
-        and np.array_equal(terms.chosen, other_terms.chosen)
-        and np.array_equal(terms.rows, other_terms.rows)
-        and np.array_equal(terms.offsets, other_terms.offsets)
+def _same(terms: Terms, other: Terms) -> bool:
+    return terms.rows.shape == other.rows.shape and all(
+        np.array_equal(getattr(terms, name), getattr(other, name)) for name in ("chosen", "rows", "offsets")
     )
+
+
+def sample_posterior(
+    posterior: Posterior, terms: Terms, *, draws: int, rng: np.random.Generator, chains: int = _CHAINS, thin: int = 1
+) -> Floats:
+    """Draws from the exact posterior of theta given the answers, by elliptical slice sampling.
+
+    Laplace's Gaussian N(m, H^-1) is too wide if the answers have little noise: much of its mass lies where the answers
+    would have been different. Elliptical slice sampling (Murray, Adams & MacKay, 2010) draws from a density that is a
+    Gaussian times any positive function. The Gaussian here is Laplace's, so that the function is nearly constant and
+    the steps are long (Fagan, Bhandari & Cunningham, 2016, use that of expectation propagation). With d = theta - m, m
+    the posterior's mode, and v = D d the changes of the utilities relative to the chosen options, the log of the
+    function is log L(m + d) - log L(m) - d . grad log L(m) + 1/2 d' F d, F the observed information at m, which depends
+    on v alone: the prior cancels, and along an ellipse no matrix product is needed.
+
+    Args:
+        posterior: Laplace's approximation at the mode, for the same answers and prior.
+        terms: The answers.
+        draws: Number of draws, >= 1; draws of one chain are correlated.
+        rng: Source of randomness.
+        chains: Number of parallel chains, started at the mode, >= 1.
+        thin: Number of steps between two draws of a chain, >= 1.
+
+    Returns:
+        The draws, (draws, d).
+
+    Raises:
+        ValueError: The terms have another dimension, or a count is out of its range.
+    """
+    if terms.dimension != posterior.dimension:
+        raise ValueError(f"Expected terms of dimension {posterior.dimension} (the posterior's), got {terms.dimension}")
+    num_draws, num_chains = check_count(draws, "draws"), check_count(chains, "chains")
+    steps = _BURN + check_count(thin, "thin") * -(-num_draws // num_chains)
+    if not len(terms):
+        return posterior.draws(num_draws, rng)
+    factor = cholesky(posterior.precision, lower=True)
+    differences, offsets = terms.differences()
+    flat = differences.reshape(-1, terms.dimension)
+    row_changes = solve_triangular(factor, flat.T, lower=True)  # (d, m (J - 1)): v = z @ row_changes
+    target = _Correction(np.vecdot(differences, posterior.mean) + offsets)
+    point = np.zeros((num_chains, terms.dimension))
+    point_changes = np.zeros((num_chains, *offsets.shape))
+    samples = []
+    for step in range(steps):
+        direction = rng.standard_normal((num_chains, terms.dimension))
+        direction_changes = (direction @ row_changes).reshape(num_chains, *offsets.shape)
+        angle = _slice(target, point_changes, direction_changes, rng)
+        cos, sin = np.cos(angle), np.sin(angle)
+        point = cos[:, None] * point + sin[:, None] * direction
+        point_changes = cos[:, None, None] * point_changes + sin[:, None, None] * direction_changes
+        if step >= _BURN and (step - _BURN + 1) % thin == 0:
+            samples.append(point)
+    stacked = np.concatenate(samples)[:num_draws]
+    return posterior.mean + solve_triangular(factor, stacked.T, lower=True, trans="T").T
+
+
+class _Correction:
+    """Log of the exact posterior over Laplace's, as a function of the changes v (c, m, J - 1) of the utilities.
+
+    Args:
+        values: The utilities at the mode relative to the chosen alternatives, (m, J - 1).
+    """
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+        top = np.maximum(values.max(axis=1, initial=0.0), 0.0)
+        weights = np.exp(values - top[:, None])
+        base = np.exp(-top) + weights.sum(axis=1)
+        self.p = weights / base[:, None]
+        self.at_mode = float((top + np.log(base)).sum())
+
+    def __call__(self, v: Floats) -> Floats:
+        """The log ratio for each chain, (c,)."""
+        values = self.values + v
+        top = np.maximum(values.max(axis=2), 0.0)
+        logs = top + np.log(np.exp(-top) + np.exp(values - top[:, :, None]).sum(axis=2))
+        mean = (self.p * v).sum(axis=2)
+        spread = (self.p * v * v).sum(axis=2) - mean * mean
+        return np.asarray(self.at_mode + (mean + 0.5 * spread - logs).sum(axis=1))
+
+
+def _slice(target: _Correction, point_changes: Floats, direction_changes: Floats, rng: np.random.Generator) -> Floats:
+    """Angle of each chain's next point on its ellipse, (c,)."""
+    num_chains = len(point_changes)
+    level = target(point_changes) + np.log(rng.random(num_chains))
+    angle = rng.uniform(0.0, 2 * np.pi, num_chains)
+    low, high = angle - 2 * np.pi, angle.copy()
+    waiting = np.arange(num_chains)
+    while len(waiting):
+        cos, sin = np.cos(angle[waiting])[:, None, None], np.sin(angle[waiting])[:, None, None]
+        inside = target(cos * point_changes[waiting] + sin * direction_changes[waiting]) > level[waiting]
+        waiting = waiting[~inside]
+        negative = waiting[angle[waiting] < 0]
+        positive = waiting[angle[waiting] >= 0]
+        low[negative], high[positive] = angle[negative], angle[positive]
+        angle[waiting] = rng.uniform(low[waiting], high[waiting])  # the interval shrinks to 0, the present point
+    return angle

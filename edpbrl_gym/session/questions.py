@@ -1,4 +1,4 @@
-"""The questions of a session: the texts shown and the features compared."""
+"""The questions of a session, the texts shown and the features compared, and what may be answered."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edpbrl_gym._feedback import Feedback, check_feedback
-from edpbrl_gym._validation import check_array, check_integers
+from edpbrl_gym._validation import Feedback, check_array, check_count, check_feedback, check_integers
 from edpbrl_gym.comparisons import Queries
-from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features import TextEncoder, as_encoder
+from edpbrl_gym.likelihood import AnswerFormat, Response
 from edpbrl_gym.vocabulary import Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
-__all__ = ["Question", "QuestionMaker", "check_distinct"]
+__all__ = ["Answer", "Question", "QuestionMaker", "check_answer", "check_distinct"]
+
+Answer = Response | int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,7 @@ class QuestionMaker:
 
     def __post_init__(self) -> None:
         check_feedback(self.feedback)
+        object.__setattr__(self, "encoder", as_encoder(self.encoder))
 
     @property
     def num_new(self) -> int:
@@ -147,12 +150,6 @@ def check_distinct(texts: Sequence[str], planner: str, *, number: int, step: int
 
     Options are equal if their texts are (ignoring case and runs of white space).
 
-    Args:
-        texts: The options.
-        planner: Name of the planner that chose it.
-        number: Number of the question.
-        step: Its step.
-
     Raises:
         ValueError: The question shows an option twice.
     """
@@ -166,3 +163,28 @@ def check_distinct(texts: Sequence[str], planner: str, *, number: int, step: int
                 "different texts (distinct=True where it takes that, as RandomPlanner does), or set its attribute "
                 "distinct to False where no person answers"
             )
+
+
+def check_answer(answer: Answer, model: AnswerFormat, num_options: int) -> Response:
+    """Convert an answer (a response, the index of the best option, or None for a skip) to a checked response.
+
+    Raises:
+        TypeError: The answer has another type.
+        ValueError: The question doesn't have the option, or the model doesn't support the format.
+    """
+    if answer is None:
+        return Response.skip()
+    if not isinstance(answer, Response):
+        index = check_count(answer, "answer (index of the best option)", minimum=0)
+        if index >= num_options:
+            raise ValueError(f"Expected an option in 0..{num_options - 1}, got {index}")
+        answer = Response.best(index)
+    if answer.kind != "skip":
+        if answer.kind not in model.kinds:
+            kinds = " or ".join(map(repr, model.kinds))
+            raise ValueError(
+                f"Expected an answer of the kind {kinds} (or a skip), got {answer.kind!r}; "
+                "make the session with a model of that format"
+            )
+        answer.checked(num_options)
+    return answer

@@ -2,71 +2,73 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._feedback import Feedback
-from edpbrl_gym._validation import check_count
+from edpbrl_gym._validation import Feedback, check_count
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population import Population
 from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.features.notices import differing, same_options
+from edpbrl_gym.likelihood import AnswerFormat, Terms
 from edpbrl_gym.planners.base import Planner
-from edpbrl_gym.session.answers import Answer, check_answer
-from edpbrl_gym.session.forecast import Progress
-from edpbrl_gym.session.journal import Journal, read_settings
-from edpbrl_gym.session.outlook import Outlook
-from edpbrl_gym.session.questions import Question, QuestionMaker, check_distinct
-from edpbrl_gym.session.recommendation import Recommendation, recommend
-from edpbrl_gym.session.rewind import RewindablePlanner
-from edpbrl_gym.session.saving import SessionRecord, check_settings, settings_of
+from edpbrl_gym.session.journal import Journal, check_settings, read_settings, settings_of
+from edpbrl_gym.session.outlook import Outlook, Progress
+from edpbrl_gym.session.questions import Answer, Question, QuestionMaker, check_answer, check_distinct
+from edpbrl_gym.session.recommendation import Recommendation, StepWords, recommend, step_words
 from edpbrl_gym.session.stopping import StoppingRule
-from edpbrl_gym.session.transcript import Event, Transcript
+from edpbrl_gym.session.transcript import Event, RewindablePlanner, Transcript
 from edpbrl_gym.vocabulary import Vocabulary
+from edpbrl_gym.vocabulary.vocabulary import check_enough_options
 
 __all__ = ["Session"]
 
+_log = logging.getLogger(__name__)
 _SNAPSHOT_EVERY = 10  # answers between two snapshots of the planner on disk
 
 
 class Session:
     """One person's questions and answers: ``ask``, ``tell``, ``undo``, ``skip``, ``save`` and ``resume``.
 
-    It is the same for synthetic users, models and people; :func:`~edpbrl_gym.session.run` asks an oracle,
-    :class:`~edpbrl_gym.session.AsyncSession` is for asyncio. Each question extends K prompts by one token; after H
-    questions K new prompts begin. Where complete prompts are compared, each question is about K new ones, which the
-    planner chooses token by token. A session with a folder writes every answer to the disk before ``tell`` returns, so
-    a kill at any time loses none; a resumed session asks the same questions as an uninterrupted one. Not thread-safe.
+    It is the same for synthetic users, models and people; :func:`~edpbrl_gym.session.run` asks an oracle. Each
+    question extends K prompts by one token; after H questions K new prompts begin. Where complete prompts are compared,
+    each question is about K new ones, which the planner chooses token by token. A session with a folder writes every
+    answer to the disk before ``tell`` returns, so a kill at any time loses none; a resumed session asks the same
+    questions as an uninterrupted one. Not thread-safe.
 
     Args:
         planner: Planner that chooses the questions, or a function without arguments that creates it. A planner without
             ``reset()`` or ``state()`` and ``restore()`` can't go back: pass the function.
         vocabulary: Vocabulary of the prompts.
-        encoder: Encoder of the options, the same one as for the planner's features.
-        num_options: Number of options K.
+        encoder: Encoder of the options, the same one as for the planner's features: one of ``load_encoder``, or an
+            instance of a class of one's own.
+        num_options: Number of options K; None: the planner's.
         feedback: "truncated" compares partial prompts, "state" the new tokens alone, "prompt" complete prompts, one
             question an episode.
         model: Format of the answers; None: the planner's.
         held_out: Vocabulary of the pairs of prompts for which ``progress`` predicts the accuracy; None: ``vocabulary``.
-        prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's, or a
-            population, which then the planner should have too; None: that of the vocabulary.
+        prior: Prior of the taste for credible intervals and ``progress``, independent of the planner's; a population
+            the planner should have too. None: that of the vocabulary, or the planner's if it maps features.
         stopping: Stopping rule of ``progress``.
         seed: Seed of the held-out pairs and the typical questions of ``progress``.
         who: Name of the person.
         folder: New or empty folder to save to from the beginning.
 
     Raises:
-        ValueError: K < 2, an unknown feedback, or a negative seed.
+        TypeError: The encoder lacks a part of the protocol.
+        ValueError: Too few options for the format, an unknown feedback, a negative seed, or steps with too few tokens
+            for K different options.
         FileExistsError: ``folder`` is not empty.
     """
 
@@ -76,11 +78,11 @@ class Session:
         *,
         vocabulary: Vocabulary,
         encoder: TextEncoder,
-        num_options: int = 4,
+        num_options: int | None = None,
         feedback: Feedback = "truncated",
-        model: ResponseModel | None = None,
+        model: AnswerFormat | None = None,
         held_out: Vocabulary | None = None,
-        prior: VocabularyPrior | Population | None = None,
+        prior: TastePrior | None = None,
         stopping: StoppingRule | None = None,
         seed: int = 0,
         who: str = "",
@@ -88,14 +90,20 @@ class Session:
     ) -> None:
         self._rewindable = RewindablePlanner(planner)
         self.maker = QuestionMaker(vocabulary, encoder, feedback)
-        self.num_options = check_count(num_options, "num_options (K)", minimum=2)
+        self.model: AnswerFormat = model or self.planner.model
+        of_planner = self.planner.num_options
+        self.num_options = check_count(
+            of_planner if num_options is None else num_options, "num_options (K)", minimum=self.model.least
+        )
         if self.planner.num_options != self.num_options:
             raise ValueError(
                 f"Expected a planner of K = {self.num_options} options, got one of {self.planner.num_options}"
             )
-        self.model: ResponseModel = model or self.planner.model
+        if self.planner.distinct:
+            check_enough_options(vocabulary, self.num_options, feedback)
         self.who = who
-        self.memo = MemoEncoder(encoder)
+        self._map = self._feature_map(prior)
+        self.memo = MemoEncoder(encoder if self._map is None else self._map.encoder(encoder), vocabulary=vocabulary)
         self.outlook = Outlook(
             self.maker,
             self.memo,
@@ -103,14 +111,30 @@ class Session:
             held_out=vocabulary if held_out is None else held_out,
             rule=stopping or StoppingRule(),
             seed=check_count(seed, "seed", minimum=0),
-            prior=prior,
+            prior=self._map if prior is None else prior,
+            relative=self.model.relative,
         )
         self.transcript = Transcript(self.maker, self.num_options)
         self._tokens: list[NDArray[np.int64]] = []  # the planner's, step by step, of a question not created yet
+        self._told_same = False
         self._in_sync = True  # False after the planner failed to learn an answer
-        self._record = SessionRecord()
+        self._journal: Journal | None = None
+        self._events: list[Event] = []  # as long as there is no journal
         if folder is not None:
             self.save(folder)
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", saved in {str(self.folder)!r}"
+        return (
+            f"<Session of the planner {self.planner.name!r}: {self.answered} answered, K = {self.num_options}, "
+            f"{self.maker.feedback!r} of {self.vocabulary.horizon} steps{where}>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Expected a session to be saved by save(folder), or copied by Session.resume(folder, planner, ...): it can "
+            "hold a model, and is neither pickled nor deep-copied"
+        )
 
     # asking and telling
 
@@ -132,7 +156,7 @@ class Session:
     @property
     def folder(self) -> Path | None:
         """Folder of the session, or None if it isn't saved."""
-        return self._record.folder
+        return None if self._journal is None else self._journal.folder
 
     @property
     def pending(self) -> Question | None:
@@ -151,10 +175,22 @@ class Session:
             return waiting
         prompts = self.choose()
         question = self.maker.make(prompts, number=self.answered, episode=self.transcript.next_prefixes()[1])
+        self._warn_of_same_options(question)
         self._add(self.transcript.ask_event(question), durable=False)
         self._tokens = []
         self._rewindable.keep(question.number)
         return self.transcript.questions[-1]
+
+    def _warn_of_same_options(self, question: Question) -> None:
+        """Warn, at the first such question, of two options that only a reader can tell apart."""
+        found = [] if self._told_same else same_options([question.texts], question.features[None])
+        if found:
+            self._told_same = True
+            _, one, other = found[0]
+            _log.warning(
+                "The encoder %s gives %r and %r the same embedding: nothing can be learnt about such options",
+                self.maker.encoder.name, *differing(question.texts[one], question.texts[other]),
+            )  # fmt: skip
 
     def choose(self) -> NDArray[np.int64]:
         """Choose the next question, the one that ``ask`` returns, before its texts are embedded.
@@ -207,12 +243,12 @@ class Session:
         self._rewindable.teach(question, response)
         self._in_sync = in_sync
         if self.answered % _SNAPSHOT_EVERY == 0:
-            self._record.try_to_write_planner(self._state())
+            self._try_to_write_planner()
 
     def skip(self) -> None:
         """Skip the question: the next one continues its prompts, or is about others where complete ones are compared.
 
-        Nothing is learnt from a skip, unless the planner's model says what it means (``WithOutside``).
+        Nothing is learnt from a skip.
         """
         self.tell(None)
 
@@ -240,6 +276,30 @@ class Session:
 
     # what has been learnt
 
+    def _feature_map(self, given: TastePrior | None) -> TastePrior | None:
+        """The planner's prior if it maps features, as then theta is about those; None: about the options' own.
+
+        Raises:
+            ValueError: The session's prior is about others.
+        """
+        theirs = getattr(self.planner, "prior", None)
+        if given is not None and given.space != getattr(theirs, "space", ""):
+            raise ValueError(
+                "Expected a prior about the same features as the planner's, whose estimate it is to judge, got another "
+                "feature map; leave prior out, or give the planner the same one"
+            )
+        return theirs if getattr(theirs, "space", "") else None
+
+    @property
+    def _terms(self) -> Terms:
+        answers = self.comparisons
+        return (answers if self._map is None else self._map.mapped(answers)).terms(self.model)
+
+    @property
+    def theta(self) -> NDArray[np.float64]:
+        """The estimated taste, (d,): ``estimate.theta``."""
+        return self.estimate.theta
+
     @property
     def estimate(self) -> Estimate:
         """The taste from all answers so far."""
@@ -252,7 +312,7 @@ class Session:
 
     def draws(self) -> NDArray[np.float64]:
         """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d)."""
-        return self.outlook.fit_and_draws(self.comparisons.terms(self.model))[1]
+        return self.outlook.fit_and_draws(self._terms)[1]
 
     @property
     def comparisons(self) -> Comparisons:
@@ -261,6 +321,7 @@ class Session:
         metadata = {
             "encoder": encoder.name,
             "encoder_fingerprint": encoder.fingerprint,
+            "vocabulary_fingerprint": self.vocabulary.fingerprint,
             "feedback": self.maker.feedback,
             "planner": self.planner.name,
         }
@@ -269,19 +330,10 @@ class Session:
     def recommend(
         self, count: int = 5, *, level: float = 0.9, vocabulary: Vocabulary | None = None, **search: Any
     ) -> list[Recommendation]:
-        """Return the prompts that this person will like best, with credible intervals of their utilities.
+        """Prompts that this person will like, best first, with credible intervals of their utilities.
 
-        The search maximises the utility by the estimate; scores, intervals and order are those of ``draws``.
-
-        Args:
-            count: Number of prompts.
-            level: Level of the credible intervals, in (0, 1).
-            vocabulary: Vocabulary of the prompts; None: the session's own.
-            **search: ``base``, ``width``, ``shortlist``, ``per_base``, ``method`` of ``best_prompts``; if they aren't
-                given, the method is "model" and the width 16.
-
-        Returns:
-            The prompts, best first.
+        See :func:`~edpbrl_gym.session.recommendation.recommend`: the search maximises the utility by the estimate;
+        scores, intervals and order are those of ``draws``. ``vocabulary``: of the prompts; None: the session's own.
 
         Raises:
             ValueError: Nothing has been learnt yet, or an argument is out of its range.
@@ -291,6 +343,13 @@ class Session:
             search_vocabulary, self.memo, self.estimate.theta, self.draws(), count=count, level=level, **search
         )
 
+    def words(self, count: int = 3, *, level: float = 0.95) -> list[StepWords]:
+        """The phrases of each step that this person surely likes more or less than the step's average phrase.
+
+        See :func:`~edpbrl_gym.session.recommendation.step_words`, here by ``draws``.
+        """
+        return step_words(self.vocabulary, self.memo, self.draws(), count=count, level=level)
+
     def progress(self, further: Sequence[int] = (0, 6, 12, 30, 60, 120, 240)) -> Progress:
         """Predict how well the taste is known, what further questions would add, and whether to stop.
 
@@ -298,9 +357,8 @@ class Session:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
         """
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
-        terms = self.comparisons.terms(self.model)
         return self.outlook.progress(
-            self.estimate.theta, self.model, terms, questions=self.answered, answers=answers, further=further
+            self.estimate.theta, self.model, self._terms, questions=self.answered, answers=answers, further=further
         )
 
     # on disk
@@ -318,9 +376,17 @@ class Session:
             FileExistsError: The folder is not empty.
             OSError: It can't be written.
         """
-        place = self._record.begin(None if folder is None else Path(folder), lambda: settings_of(self))
-        self._record.write_planner(self._state())
-        return place
+        if self._journal is None:
+            if folder is None:
+                raise ValueError("Expected a folder to save this session in, it has none yet; save(folder)")
+            self._journal = Journal.create(Path(folder).absolute(), settings_of(self), self._events)
+            self._events = []
+        elif folder is not None and Path(folder).absolute() != self._journal.folder:
+            raise ValueError(
+                f"Expected the session's own folder {self._journal.folder}, got {folder}; copy the folder after close()"
+            )
+        self._write_planner()
+        return self._journal.folder
 
     def close(self) -> None:
         """Release the folder, so that the session can be resumed elsewhere; a closed session accepts no answers.
@@ -330,12 +396,11 @@ class Session:
         Raises:
             FileNotFoundError: The journal was deleted, moved or replaced; the session is closed nevertheless.
         """
-        journal = self._record.journal
-        if journal is not None and not journal.closed:
+        if self._journal is not None and not self._journal.closed:
             try:
-                self._record.try_to_write_planner(self._state())
+                self._try_to_write_planner()
             finally:
-                journal.close()
+                self._journal.close()
 
     def __enter__(self) -> Session:
         return self
@@ -390,7 +455,7 @@ class Session:
         except BaseException:
             journal.close()
             raise
-        session._record.journal = journal
+        session._journal = journal
         return session
 
     def replay(self, events: Sequence[Event], *, exact: bool = True) -> None:
@@ -407,25 +472,33 @@ class Session:
         if self.transcript.questions or self.folder is not None:
             raise RuntimeError("Expected a new session without a folder to replay events in, got one in use")
         self.transcript.read(list(events), None, name="the record to replay")
-        self._record.remember(events)
+        self._events = list(events)
         self._rewindable.replay(self.transcript, exact=exact)
 
     def _add(self, event: Event, *, durable: bool) -> None:
         """Record an event, then apply it."""
-        self._record.append(event, durable=durable)
+        if self._journal is None:
+            self._events.append(event)
+        else:
+            self._journal.append(event, durable=durable)
         self.transcript.apply(event)
 
-    def _state(self) -> dict[str, Any] | None:
-        """The planner's state to resume from; None where it is not that after the recorded events, or not needed."""
-        return None if self.folder is None or self._tokens or not self._in_sync else self._rewindable.state()
+    def _write_planner(self) -> None:
+        """Save the planner's state to resume from, where it is that after the recorded events."""
+        if self._journal is not None and self._in_sync and not self._tokens:
+            self._journal.write_planner(self.planner.state())
+
+    def _try_to_write_planner(self) -> None:
+        """The same if possible: the answers are safe, without the state resuming only takes longer."""
+        try:
+            self._write_planner()
+        except OSError as error:
+            assert self._journal is not None
+            self._journal.check()  # raises if the answers are not safe
+            warnings.warn(f"The planner's state could not be saved in {self.folder}: {error}", stacklevel=3)
 
     def _load(self, events: list[Event], journal: Journal, exact: bool) -> None:
         """Apply the events of a journal, and bring the planner to the same state."""
-        snapshot = journal.read_planner()
-        counts = self.transcript.read(events, None if snapshot is None else snapshot[0], name=str(journal.path))
-        if snapshot is None or counts is None:
-            self._rewindable.replay(self.transcript, exact=exact)
-        else:
-            self._rewindable.replay(
-                self.transcript, state=snapshot[1], questions=counts[0], answers=counts[1], exact=exact
-            )
+        position, state = journal.read_planner() or (None, None)
+        counts = self.transcript.read(events, position, name=str(journal.path))
+        self._rewindable.replay(self.transcript, None if counts is None else state, counts or (0, 0), exact=exact)

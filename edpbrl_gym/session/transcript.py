@@ -1,8 +1,9 @@
-"""The questions and answers of a session, as a sequence of events that can be saved."""
+"""The questions and answers of a session as events that can be saved, and a planner moved along them, also back."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.session.questions import Question, QuestionMaker
 
-__all__ = ["Event", "Transcript"]
+__all__ = ["Event", "RewindablePlanner", "Transcript"]
+
+_MAX_STATES = 16  # of a planner in memory; to go back further the session is replayed
 
 Event = dict[str, Any]
 
@@ -149,7 +153,7 @@ class Transcript:
         if not questions:
             return Comparisons.empty(self.num_options, self.maker.encoder.dimension, who=who, metadata=metadata)
         return Comparisons(
-            features=np.stack([question.features for question in questions]),
+            features=[question.features for question in questions],  # type: ignore[arg-type]
             responses=tuple(self.responses),
             episode=np.array([question.episode for question in questions]),
             step=np.array([question.step for question in questions]),
@@ -157,6 +161,120 @@ class Transcript:
             who=who,
             answered_at=np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in self.times]),
             metadata=metadata,
+        )
+
+
+class RewindablePlanner:
+    """Moves a planner forwards and backwards along a transcript.
+
+    Args:
+        planner: A planner, or a function without arguments that creates one.
+
+    Raises:
+        TypeError: It is neither.
+    """
+
+    def __init__(self, planner: Planner | Callable[[], Planner]) -> None:
+        self._make = None if isinstance(planner, Planner) else planner
+        self.planner = planner if isinstance(planner, Planner) else _create(planner)
+        self._initial_state = self.planner.state()  # None if the planner has no states
+        self._states: dict[int, dict[str, Any]] = {}  # by the number of the pending question
+
+    def teach(self, question: Question, response: Response) -> None:
+        """Tell the planner an answer that is no skip, which says nothing about the taste."""
+        if response.kind != "skip":
+            self.planner.tell(question.features[None], [response])
+
+    def keep(self, number: int) -> None:
+        """Save the state in which question ``number`` is pending."""
+        state = self.planner.state()
+        if state is not None:
+            self._states[number] = state
+            self._states.pop(number - _MAX_STATES, None)
+
+    def check_can_go_back(self) -> None:
+        """Raise a TypeError if the planner can't go back."""
+        if self._initial_state is None and self._make is None and not self.planner.can_reset:
+            raise TypeError(
+                f"Expected a planner that can go back, {self.planner.name} has no reset() (nor state() and "
+                "restore()); give the session a function that makes the planner"
+            )
+
+    def back_to(self, transcript: Transcript) -> None:
+        """Go back to the transcript's last question, which is pending again."""
+        number = transcript.answered
+        state = self._states.get(number)
+        self._states = {key: saved_state for key, saved_state in self._states.items() if key <= number}
+        if state is not None:
+            self.planner.restore(state)
+        else:
+            self.replay(transcript, exact=False)
+
+    def replay(
+        self,
+        transcript: Transcript,
+        state: dict[str, Any] | None = None,
+        counts: tuple[int, int] = (0, 0),
+        *,
+        exact: bool = True,
+    ) -> None:
+        """Replay a transcript with the planner.
+
+        Args:
+            transcript: The transcript.
+            state: State of the planner; None starts from the beginning.
+            counts: Numbers of questions and answers after which it was in that state.
+            exact: Require the planner to ask the questions of the transcript; False lets it follow them, which for
+                most planners is much faster.
+
+        Raises:
+            ValueError: With ``exact``, the planner asks other questions.
+        """
+        questions, answers = counts
+        if state is not None and self._initial_state is not None:
+            self.planner.restore(state)
+        else:
+            questions = answers = 0
+            if transcript.questions:
+                self._restart()
+        for number in range(answers, len(transcript.questions)):
+            question = transcript.questions[number]
+            if number >= questions:
+                for step in range(question.prefixes.shape[1], question.step + 1):
+                    if exact:
+                        _check_same(np.asarray(self.planner.ask(question.tokens[:, :step])), question, step)
+                    else:
+                        self.planner.follow(question.tokens[:, :step], question.tokens[:, step])
+            if number >= len(transcript.questions) - _MAX_STATES:
+                self.keep(number)
+            if number < transcript.answered:
+                self.teach(question, transcript.responses[number])
+
+    def _restart(self) -> None:
+        if self._initial_state is not None:
+            self.planner.restore(self._initial_state)
+        elif self._make is not None:
+            self.planner = _create(self._make)
+        elif self.planner.can_reset:
+            self.planner.reset()  # otherwise it is a new planner, to resume a session
+
+
+def _create(make: Callable[[], Planner]) -> Planner:
+    planner: object = make() if callable(make) else make
+    if not isinstance(planner, Planner):
+        raise TypeError(
+            f"Expected a planner (with ask and tell) or a function that makes one, got {type(planner).__name__}; a "
+            "planner of your own inherits from edpbrl_gym.planners.Planner"
+        )
+    return planner
+
+
+def _check_same(tokens: NDArray[Any], question: Question, step: int) -> None:
+    if not np.array_equal(tokens, question.tokens[:, step]):
+        raise ValueError(
+            f"Expected the planner to ask question {question.number} again as it did "
+            f"({question.tokens[:, step].tolist()}), it asks {tokens.tolist()}; give a planner with the arguments "
+            "(prior, seed, ...) of the one with which the session began, or resume with exact=False"
         )
 
 

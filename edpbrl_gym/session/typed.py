@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, get_args
 
-from edpbrl_gym._validation import check_choice_of, check_count
-from edpbrl_gym.likelihood import BestWorst, PartialRanking, Response, ResponseModel
+from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
 
-__all__ = ["AnswerForm", "FormName", "Taps", "Wish", "in_words"]
-
-FormName = Literal["best", "best-worst", "ranking"]
-_TAPS = 3  # of a ranking, for the planner's information: people seldom go on
+__all__ = ["AnswerForm", "Taps", "Wish", "in_words"]
 
 
 class Wish(Enum):
@@ -34,65 +27,32 @@ _WISHES = {
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """What a person may answer to a question, and what they type for it.
+    """What a person may type as an answer to a question.
 
     Attributes:
-        name: "best": one option; a person who likes may rank some or all instead. "best-worst": two options. "ranking":
-            the options in order, best first, as far as the person cares to go.
+        format: The format.
         num_options: K.
-
-    Raises:
-        ValueError: The name is unknown, K < 2, or "best-worst" or "ranking" with K < 3, which "best" says already.
     """
 
-    name: FormName
+    format: AnswerFormat
     num_options: int
 
-    def __post_init__(self) -> None:
-        check_choice_of(self.name, "format", get_args(FormName))
-        check_count(self.num_options, "num_options (K)", minimum=2 if self.name == "best" else 3)
+    @classmethod
+    def named(cls, name: str, num_options: int, levels: int | None = None) -> AnswerForm:
+        """The form of a format by its name, with - or _ between words; where people type, "best" takes rankings too.
 
-    @property
-    def model(self) -> ResponseModel:
-        """The response model of the answers."""
-        if self.name == "best-worst":
-            return BestWorst()
-        return PartialRanking(1 if self.name == "best" else min(_TAPS, self.num_options - 1))
+        ``levels`` are those of ratings, None: the format's own.
 
-    @property
-    def can_rank(self) -> bool:
-        """Whether rankings are among the answers."""
-        return self.name != "best-worst"
+        Raises:
+            ValueError: The name is unknown, or K less than the format needs to say more than the best option.
+        """
+        options = {} if levels is None else {"levels": levels}
+        return cls(make_format(name.replace("-", "_"), **options).spoken(num_options), num_options)
 
     @property
     def expected(self) -> str:
         """What to type, for messages."""
-        last = self.num_options
-        numbers = {
-            "best": f"the number of the best option, 1 to {last}, or several numbers, best first",
-            "best-worst": f"two numbers from 1 to {last}, first the best option and then the worst",
-            "ranking": f"numbers from 1 to {last}, best first, as many as you like",
-        }[self.name]
-        return f"{numbers}, or u (undo), s (can't tell), q (stop)"
-
-    def response(self, order: Sequence[int]) -> Response:
-        """The answer that names options in order, from 0; one that leaves out the last option only is complete.
-
-        Raises:
-            ValueError: An option doesn't exist or occurs twice, or too few or too many are named.
-        """
-        options = tuple(order)
-        if self.name == "best-worst":
-            if len(options) != 2:
-                raise ValueError(f"Expected the best and the worst option, got {len(options)}")
-            return Response.best_worst(*options).checked(self.num_options)
-        if len(options) == 1:
-            return Response.best(options[0]).checked(self.num_options)
-        response = Response.partial(options).checked(self.num_options)
-        if len(options) >= self.num_options - 1:
-            rest = sorted(set(range(self.num_options)) - set(options))
-            return Response.ranking((*options, *rest))
-        return response
+        return f"{self.format.words(self.num_options).expected}, or u (undo), s (can't tell), q (stop)"
 
     def read(self, line: str) -> Response | Wish:
         """Read a typed line, such as "3", "2 5" or "u".
@@ -103,21 +63,16 @@ class AnswerForm:
         text = line.strip().lower()
         if text in _WISHES:
             return _WISHES[text]
-        words = re.sub("^r(ank)?\\b" if self.can_rank else "^$", "", text).replace(",", " ").split()
-        if words and all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
-            numbers = [int(word) for word in words]
-            if all(1 <= number <= self.num_options for number in numbers) and len(set(numbers)) == len(numbers):
-                try:
-                    return self.response([number - 1 for number in numbers])
-                except ValueError:
-                    pass
-        got = f"{line.strip()[:60]!r}" if text else "an empty line"
-        raise ValueError(f"Expected {self.expected}; got {got}")
+        try:
+            return self.format.typed(text, self.num_options)
+        except ValueError:
+            got = f"{line.strip()[:60]!r}" if text else "an empty line"
+            raise ValueError(f"Expected {self.expected}; got {got}") from None
 
 
 def in_words(response: Response) -> str:
     """An answer as it is typed: "3", "2 5", "3 1 4"; "can't tell" for one that names no option."""
-    return " ".join(str(option + 1) for option in response.order) or "can't tell"
+    return " ".join(map(str, response.numbers)) or "can't tell"
 
 
 class Taps:
@@ -127,19 +82,24 @@ class Taps:
         form: What may be answered.
 
     Attributes:
-        order: Options tapped so far, from 0.
-        ranking: Whether the taps are a ranking, which Enter ends.
+        numbers: Digits tapped so far, from 0.
+        ranking: Whether the taps are an order, which Enter ends.
+        own: Whether the person chose to give an order.
 
     Raises:
-        ValueError: K > 9, whose numbers are no single keys.
+        ValueError: Numbers above 9, which are no single keys.
     """
 
     def __init__(self, form: AnswerForm) -> None:
-        if form.num_options > 9:
-            raise ValueError(f"Expected at most 9 options for single keys, got K = {form.num_options}")
-        self.form = form
-        self.order: list[int] = []
-        self.ranking = form.name == "ranking"
+        self.form, self.keys = form, form.format.keys(form.num_options)
+        if self.keys.last > 9:
+            raise ValueError(f"Expected at most 9 options for single keys, got K = {self.keys.last}")
+        self.numbers: list[int] = []
+        self.ranking = not self.keys.taps
+
+    @property
+    def own(self) -> bool:
+        return self.ranking and bool(self.keys.taps)
 
     def press(self, key: str) -> Response | Wish | None:
         """Press a key: a character, "enter" or "backspace"; other keys do nothing.
@@ -148,24 +108,27 @@ class Taps:
             The answer or wish that is now complete, None before that.
         """
         key = key.lower()
-        if key.isascii() and key.isdecimal() and 1 <= int(key) <= self.form.num_options:
+        if key.isascii() and key.isdecimal() and 1 <= int(key) <= self.keys.last:
             return self._tap(int(key) - 1)
-        if key == "enter" and self.ranking and self.order:
-            return self.form.response(self.order)
-        if key in ("backspace", "u") and (self.order or self.ranking != (self.form.name == "ranking")):
-            if self.order:
-                self.order.pop()
+        if key == "enter" and self.ranking and self.numbers:
+            return self._said()
+        if key in ("backspace", "u") and (self.numbers or self.own):
+            if self.numbers:
+                self.numbers.pop()
             else:
                 self.ranking = False
-        elif key == "r" and self.form.can_rank:
+        elif key == "r" and self.keys.order:
             self.ranking = True
         elif key in ("u", "s", "q"):
             return Wish(key)
         return None
 
-    def _tap(self, option: int) -> Response | None:
-        if option in self.order:
+    def _tap(self, number: int) -> Response | None:
+        if number in self.numbers and not self.keys.again:
             return None
-        self.order.append(option)
-        last = self.form.num_options - 1 if self.ranking else 2 if self.form.name == "best-worst" else 1
-        return self.form.response(self.order) if len(self.order) == last else None
+        self.numbers.append(number)
+        last = self.keys.order if self.ranking else self.keys.taps
+        return self._said() if len(self.numbers) == last else None
+
+    def _said(self) -> Response:
+        return self.form.format.said(self.numbers, self.form.num_options)

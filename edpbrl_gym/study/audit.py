@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edpbrl_gym.study.choosing import Chosen, choose
-from edpbrl_gym.study.config import ORACLE
-from edpbrl_gym.study.export_rows import answer_rows, event_rows
+from edpbrl_gym.study.arms import kind_of
+from edpbrl_gym.study.export_tables import answer_rows, event_rows
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.records import History, Record
-from edpbrl_gym.study.schedule import schedule
-from edpbrl_gym.study.seats import Seat
+from edpbrl_gym.study.schedule import Chosen, choose, schedule
+from edpbrl_gym.study.visits import Visit
 
 __all__ = ["Audit", "AuditedEvent", "AuditedQuestion", "audit"]
 
@@ -21,20 +20,17 @@ class AuditedQuestion:
     """A question as it was asked and answered, and whether it is made again.
 
     Attributes:
-        row: Its row of ``ANSWERS`` in an export.
-        shown: The options in the order of the positions on the page.
         answer: What was answered: the options by position on the page, from 1, best first; for best_worst best, worst;
             empty without an answer, for "can't tell" and for a skip.
         differences: What differs from the question that the study would ask today after the answers before it, one
             sentence each; none: the same question in the same order.
-        at: Seconds from consent until it was shown; that of the question before if it never was.
     """
 
-    row: dict[str, Any]
-    shown: tuple[str, ...]
+    row: dict[str, Any]  # its row of ``ANSWERS`` in an export
+    shown: tuple[str, ...]  # the options in the order of the positions on the page
     answer: tuple[int, ...]
     differences: tuple[str, ...]
-    at: float
+    at: float  # seconds from consent until it was shown; that of the question before if it never was
 
 
 @dataclass(frozen=True)
@@ -52,27 +48,17 @@ class AuditedEvent:
 
 @dataclass(frozen=True)
 class Audit:
-    """The session of a participant.
+    """The session of a participant."""
 
-    Attributes:
-        participant: Pseudonym.
-        arm: Name of the arm.
-        planner: Its planner; None if the configuration has no such arm any more.
-        status: Status of the participant.
-        consent_version: Version of the consent text that was agreed to.
-        steps: Questions and events in the order in which they happened.
-    """
-
-    participant: str
-    arm: str
-    planner: str | None
-    status: str
-    consent_version: str | None
-    steps: tuple[AuditedQuestion | AuditedEvent, ...]
+    participant: str  # pseudonym
+    arm: str  # name of the arm
+    planner: str | None  # its planner; None if the configuration has no such arm any more
+    status: str  # status of the participant
+    consent_version: str | None  # version of the consent text that was agreed to
+    steps: tuple[AuditedQuestion | AuditedEvent, ...]  # questions and events in the order in which they happened
 
     @property
     def questions(self) -> tuple[AuditedQuestion, ...]:
-        """The questions."""
         return tuple(step for step in self.steps if isinstance(step, AuditedQuestion))
 
     @property
@@ -106,35 +92,28 @@ def audit(name: str, record: Record, materials: Materials) -> Audit:
     Every question is compared with the one that the study asks there: its kind and place in the order, its options,
     their positions, what an attention check asks for. The planner of a question that counts is told the stored answers
     before it, those taken back later included while they stood; where it would ask something else, the audit goes on
-    with what was asked. Of an arm with the planner "oracle", a question that counts is the one that was posted.
-
-    Args:
-        name: Pseudonym of the participant.
-        record: Everything about the participant.
-        materials: What the study's questions are made of.
+    with what was asked. Where questions are posted, one that counts is the one that was posted.
     """
     participant = record.participant
     arms = {arm.name: arm for arm in materials.config.arms}
     arm = arms.get(participant.arm)
-    seat = None if arm is None else Seat(materials, participant, arm)
-    slots = schedule(materials.config, participant.number)
-    oracle = arm is not None and arm.planner == ORACLE
-    if oracle:  # which may have posted fewer questions
-        slots = [slot for slot in slots if slot.kind not in ("normal", "repeat") or slot.index < len(record.posts)]
+    visit = None if arm is None else Visit(materials, participant, arm)
+    count = None if arm is None else kind_of(arm).count(lambda: len(record.posts))
+    slots = schedule(materials.config, participant.number, count)
     before: History = []
     questions = []
     at = 0.0
     for row, (question, answer) in zip(answer_rows(name, participant, record.history), record.history, strict=True):
         del before[question.number :]  # taken back
         differences: tuple[str, ...]
-        if seat is None:
+        if arm is None or visit is None:
             differences = (f"the configuration has no arm {participant.arm!r} any more",)
         elif question.number >= len(slots):
             differences = (f"the configuration asks {len(slots)} questions only",)
         else:
             slot = slots[question.number]
-            post = record.posts[slot.index] if oracle and slot.kind == "normal" else None
-            made = choose(materials, participant, slot, before, seat.choose, post)
+            post = kind_of(arm).post(record.posts.__getitem__, slot.index) if slot.kind == "normal" else None
+            made = choose(materials, participant, slot, before, visit.choose, post)
             differences = _differences(made, question)
         order = () if answer is None else answer.response.order
         questions.append(

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edpbrl_gym._compat import Need, check_installed
-from edpbrl_gym._feedback import Feedback
+from edpbrl_gym._validation import Feedback
+from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
 
 __all__ = [
     "CONFIG",
-    "FORMATS",
-    "ORACLE",
     "TEXTS",
     "Arm",
     "ChecksConfig",
@@ -28,48 +27,35 @@ __all__ = [
 ]
 
 CONFIG = "study.toml"
-FORMATS = ("best", "best_worst", "ranking", "partial")
-ORACLE = "oracle"
-"""The planner of an arm whose questions a ``HumanOracle`` posts."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 
 
 def check_driver(url: str) -> None:
-    """Refuse a database whose driver is not installed.
-
-    Raises:
-        ModuleNotFoundError: It is one of PostgreSQL, without psycopg.
-    """
+    """Refuse a database whose driver is not installed."""
     if url.startswith("postgresql"):
         check_installed(Need("psycopg", "a study on PostgreSQL"))
 
 
 @dataclass(frozen=True)
 class QuestionsConfig:
-    """The questions.
+    """The questions."""
 
-    Attributes:
-        vocabulary: Name of a built-in vocabulary, or folder of token files.
-        encoder: Name of the text encoder.
-        feedback: What the options of a question are: "prompt", "truncated" or "state".
-        format: How a question is answered: "best", "best_worst", "ranking" or "partial".
-        options: Number of options K.
-        number: Largest number of questions, without practice, checks and repeats.
-        stopping: Rule by which the questions may end earlier; None: they don't.
-        cant_tell: Whether "can't tell" is an answer.
-        undo: Whether the last answer can be taken back.
-    """
+    vocabulary: str  # name of a built-in vocabulary, or folder of token files
+    encoder: str  # name of the text encoder
+    feedback: Feedback  # what the options of a question are: "prompt", "truncated" or "state"
+    format: str  # how a question is answered: a name of the answer formats
+    options: int  # number of options K
+    number: int  # largest number of questions, without practice, checks and repeats
+    stopping: StoppingRule | None  # rule by which the questions may end earlier; None: they don't
+    cant_tell: bool  # whether "can't tell" is an answer
+    undo: bool  # whether the last answer can be taken back
+    levels: int | None = None  # levels of a rating; None: as many as the format has
 
-    vocabulary: str
-    encoder: str
-    feedback: Feedback
-    format: str
-    options: int
-    number: int
-    stopping: StoppingRule | None
-    cant_tell: bool
-    undo: bool
+    @property
+    def answers(self) -> AnswerFormat:
+        """The format of the answers."""
+        return make_format(self.format, taps=self.options, **({} if self.levels is None else {"levels": self.levels}))
 
     @property
     def least(self) -> int:
@@ -88,109 +74,69 @@ class ComprehensionQuestion:
 
 @dataclass(frozen=True)
 class PracticeConfig:
-    """What comes before the questions that count.
+    """What comes before the questions that count."""
 
-    Attributes:
-        questions: Number of practice questions.
-        attempts: Attempts at the comprehension check.
-        comprehension: Its questions; without any there is no check.
-    """
-
-    questions: int
-    attempts: int
-    comprehension: tuple[ComprehensionQuestion, ...]
+    questions: int  # number of practice questions
+    attempts: int  # attempts at the comprehension check
+    comprehension: tuple[ComprehensionQuestion, ...]  # its questions; without any there is no check
 
 
 @dataclass(frozen=True)
 class ChecksConfig:
-    """Questions whose answers are never used for estimates.
+    """Questions whose answers are never used for estimates."""
 
-    Attributes:
-        attention: Number of attention checks, which say which option to choose.
-        repeated: Number of questions that are asked again.
-        test: Number of test questions, the same for everybody: estimates are judged, and people compared, by them.
-    """
-
-    attention: int
-    repeated: int
-    test: int = 0
+    attention: int  # number of attention checks, which say which option to choose
+    repeated: int  # number of questions that are asked again
+    test: int = 0  # number of test questions, the same for everybody, by which estimates are judged
 
     @property
     def number(self) -> int:
-        """Number of all of them."""
         return self.attention + self.repeated + self.test
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of choosing questions that the study compares with its other arms.
+    """A method of choosing questions that the study compares with its other arms."""
 
-    Attributes:
-        name: In exports.
-        planner: Name of a planner, "questions" for those of a file, or "oracle" for those of an environment's loop.
-        weight: Participants of this arm in a block.
-        prior: File of `edpbrl fit-population`; None: the planner's own prior.
-        file: File of questions of `edpbrl design`, for the planner "questions".
-        options: More options of the planner.
-    """
-
-    name: str
-    planner: str
-    weight: int = 1
-    prior: Path | None = None
-    file: Path | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    name: str  # in exports
+    planner: str  # name of a planner, or of another ``ArmKind``
+    weight: int = 1  # participants of this arm in a block
+    prior: Path | None = None  # file of `edpbrl fit-population`, or a name; None: the planner's own prior
+    file: Path | None = None  # file of questions of `edpbrl design`
+    options: dict[str, Any] = field(default_factory=dict)  # more options of the planner
 
 
 @dataclass(frozen=True)
 class RendererConfig:
-    """Pictures of the options, drawn by a text-to-image model; see ``ImageSettings``."""
+    """Pictures of the options: the renderer and options of text-to-image models (``ImageSettings``)."""
 
     model: str
-    size: int
-    steps: int
-    seed: int
-    guidance: float
-    dtype: Literal["float32", "float16", "bfloat16"]
+    size: int = 512
+    steps: int = 25
+    seed: int = 0
+    guidance: float = 7.5
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """The whole configuration of a study; see the commented file of `edpbrl study init`.
+    """The whole configuration of a study; see the commented file of `edpbrl study init`."""
 
-    Attributes:
-        folder: Folder of the configuration.
-        title: Shown to participants.
-        languages: Codes of the languages offered, the first by default.
-        seed: Seed of arms, orders, practice, checks and planners.
-        completion_code: Shown at the end.
-        database: URL; None: study.db in the folder.
-        consent_version: Version of the consent text, stored with each consent.
-        texts: Texts by "NAME.LANGUAGE".
-        questions: The questions.
-        practice: What comes before them.
-        checks: Attention checks, repeated questions and test questions.
-        arms: The arms, at least one.
-        renderer: Pictures; None: options are shown as text.
-        style: Prompts of the learnt taste on the last page, beside as many random ones; 0: none.
-        files: Checksums of the files of the arms, by path.
-    """
-
-    folder: Path
-    title: str
-    languages: tuple[str, ...]
-    seed: int
-    completion_code: str
-    database: str | None
-    consent_version: str
-    texts: dict[str, str]
+    folder: Path  # folder of the configuration
+    title: str  # shown to participants
+    languages: tuple[str, ...]  # codes of the languages offered, the first by default
+    seed: int  # seed of arms, orders, practice, checks and planners
+    completion_code: str  # shown at the end
+    database: str | None  # URL; None: study.db in the folder
+    consent_version: str  # version of the consent text, stored with each consent
+    texts: dict[str, str]  # texts by "NAME.LANGUAGE"
     questions: QuestionsConfig
-    practice: PracticeConfig
-    checks: ChecksConfig
-    arms: tuple[Arm, ...]
-    renderer: RendererConfig | None
-    style: int
-    files: dict[str, str] = field(default_factory=dict)
+    practice: PracticeConfig  # what comes before them
+    checks: ChecksConfig  # attention checks, repeated questions and test questions
+    arms: tuple[Arm, ...]  # the arms, at least one
+    renderer: RendererConfig | None  # pictures; None: options are shown as text
+    style: int  # prompts of the learnt taste on the last page, beside as many random ones; 0: none
+    files: dict[str, str] = field(default_factory=dict)  # checksums of the files of the arms, by path
 
     @property
     def database_url(self) -> str:
@@ -215,6 +161,8 @@ class StudyConfig:
         if not self.checks.test:
             del document["checks"]["test"]  # as in studies that began before there were test questions
         document["questions"] = {name: _plain(getattr(self.questions, name)) for name in _ASKING}
+        if self.questions.levels is not None:
+            document["questions"]["levels"] = self.questions.levels
         document["practice"] = self.practice.questions
         document["arms"] = [
             {**_plain(asdict(arm)), "prior": arm.prior is not None, "file": arm.file is not None} for arm in self.arms
@@ -233,7 +181,6 @@ _ASKING = ("vocabulary", "encoder", "feedback", "format", "options", "number", "
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
     if hasattr(value, "__dataclass_fields__"):
         return _plain(asdict(value))
     if isinstance(value, dict):

@@ -1,20 +1,26 @@
-"""The configuration of a study from its file study.toml and the texts beside it."""
+"""The configuration of a study, read strictly from its file study.toml and the texts beside it."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import math
 import os
 import re
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
-from edpbrl_gym._feedback import Feedback
 from edpbrl_gym._files import errors_naming
+from edpbrl_gym._texts import read_text
+from edpbrl_gym._validation import Feedback
+from edpbrl_gym.estimation.priors import PRIORS
+from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
-    FORMATS,
-    ORACLE,
     TEXTS,
     Arm,
     ChecksConfig,
@@ -25,14 +31,167 @@ from edpbrl_gym.study.config import (
     StudyConfig,
     check_driver,
 )
-from edpbrl_gym.study.toml_reading import Mistakes, Table, read_document
 
-__all__ = ["config_of", "read_config"]
+__all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 
-_FEEDBACKS: tuple[Feedback, ...] = ("prompt", "truncated", "state")
-_DTYPES: tuple[Literal["float32", "float16", "bfloat16"], ...] = ("float32", "float16", "bfloat16")
+_MAX_SHOWN = 60  # characters of a value in a message
+_FEEDBACKS = ("prompt", "truncated", "state")
+_DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
+
+
+class Mistakes(ValueError):
+    """What is wrong in a document (``source``): its ``mistakes``, all of them, one sentence each."""
+
+    def __init__(self, source: str, mistakes: Sequence[str]) -> None:
+        self.source = source
+        self.mistakes = tuple(mistakes)
+        number = "1 mistake" if len(self.mistakes) == 1 else f"{len(self.mistakes)} mistakes"
+        super().__init__(f"{number} in {source}: {'; '.join(self.mistakes)}")
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        Mistakes: It is no TOML in UTF-8.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a file at {path}, found none; check the path")
+    try:
+        text = read_text(path)
+    except ValueError as error:
+        raise Mistakes(str(path), [str(error)]) from None
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Mistakes(str(path), [f"expected TOML, got something else: {error}; correct that line"]) from None
+
+
+class Table:
+    """A table of the document whose values are taken key by key; a wrong value is noted, and its default returned."""
+
+    def __init__(self, values: dict[str, Any], name: str, mistakes: list[str]) -> None:
+        self._values = values
+        self._name = name
+        self._taken: set[str] = set()
+        self.mistakes = mistakes
+
+    def key(self, name: str) -> str:
+        return f"{self._name}.{name}" if self._name else name
+
+    def note(self, name: str, expected: str, remedy: str = "") -> None:
+        got = _shown(self._values[name]) if name in self._values else "nothing"
+        self.mistakes.append(f"{self.key(name)}: expected {expected}, got {got}{f'; {remedy}' if remedy else ''}")
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def _take(self, name: str, kind: type | tuple[type, ...], expected: str, required: bool, remedy: str) -> Any:
+        """The value of a key if it has the type; None if not, or if there is none."""
+        self._taken.add(name)
+        if name not in self._values:
+            if required:
+                self.note(name, expected, remedy or "add it")
+            return None
+        value = self._values[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            self.note(name, expected, remedy)
+            return None
+        return value
+
+    def text(self, name: str, default: str | None = None, *, of: str = "a text", empty: bool = False) -> str:
+        """A text in quotes, trimmed; required without a default."""
+        value = self._take(name, str, f"{of} in quotes", default is None, "")
+        if value is not None and not empty and not value.strip():
+            self.note(name, f"{of} in quotes", "write it between the quotes")
+            value = None
+        return (default or "") if value is None else value.strip()
+
+    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        expected = f"one of {', '.join(map(repr, allowed))}"
+        value = self._take(name, str, expected, False, "")
+        if value is None:
+            return default
+        if value not in allowed:
+            close = difflib.get_close_matches(value, allowed, 1)
+            self.note(name, expected, f"did you mean {close[0]!r}?" if close else "")
+            return default
+        return str(value)
+
+    def integer(self, name: str, default: int, *, minimum: int, maximum: int | None = None) -> int:
+        most = f" and at most {maximum}" if maximum is not None else ""
+        expected = f"a whole number of at least {minimum}{most}"
+        value = self._take(name, int, expected, False, f"write {name} = {default}, without quotes")
+        if value is None:
+            return default
+        if value < minimum or (maximum is not None and value > maximum):
+            self.note(name, expected)
+            return default
+        return int(value)
+
+    def number(self, name: str, default: float, *, minimum: float, maximum: float) -> float:
+        expected = f"a number from {minimum:g} to {maximum:g}"
+        value = self._take(name, (int, float), expected, False, f"write {name} = {default:g}, without quotes")
+        if value is None:
+            return default
+        if not math.isfinite(value) or not minimum <= value <= maximum:
+            self.note(name, expected)
+            return default
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._take(name, bool, "true or false", False, "write it without quotes, in small letters")
+        return default if value is None else bool(value)
+
+    def texts(self, name: str, default: Sequence[str], *, of: str, least: int = 1) -> tuple[str, ...]:
+        """A list of at least ``least`` different texts."""
+        expected = f"a list of {of}, at least {least}, each once"
+        value = self._take(name, list, expected, False, "write texts in quotes between [ and ]")
+        if value is None:
+            return tuple(default)
+        texts = [one.strip() for one in value if isinstance(one, str) and one.strip()]
+        if len(texts) != len(value) or len(set(texts)) != len(texts) or len(texts) < least:
+            self.note(name, expected, "write texts in quotes between [ and ]")
+            return tuple(default)
+        return tuple(texts)
+
+    def table(self, name: str) -> Table:
+        """A table; an empty one if there is none."""
+        value = self._take(name, dict, "a table", False, f"begin it with a line [{self.key(name)}]")
+        return Table(value or {}, self.key(name), self.mistakes)
+
+    def tables(self, name: str) -> list[Table]:
+        """A list of tables, empty if there is none."""
+        remedy = f"begin each of them with a line [[{self.key(name)}]]"
+        value = self._take(name, list, "a list of tables", False, remedy)
+        if value is not None and not all(isinstance(one, dict) for one in value):
+            self.note(name, "a list of tables", remedy)
+            value = None
+        return [Table(one, f"{self.key(name)}[{index}]", self.mistakes) for index, one in enumerate(value or [], 1)]
+
+    def remaining(self) -> dict[str, Any]:
+        """All values that were not taken, as they are."""
+        rest = {name: value for name, value in self._values.items() if name not in self._taken}
+        self._taken |= set(rest)
+        return rest
+
+    def refuse_others(self) -> None:
+        """Note the keys that were not taken: they would be ignored."""
+        for name in self._values:
+            if name not in self._taken:
+                close = difflib.get_close_matches(name, sorted(self._taken), 1)
+                remedy = f"did you mean {close[0]!r}?" if close else "take it out"
+                known = ", ".join(sorted(self._taken))
+                self.mistakes.append(f"{self.key(name)}: expected one of the keys {known}, got {name!r}; {remedy}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    kinds = {bool: "", str: "", int: "", float: "", list: "a list, ", dict: "a table, "}
+    return f"{kinds.get(type(value), '')}{text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '...'}"
 
 
 def read_config(folder: str | os.PathLike[str]) -> StudyConfig:
@@ -50,11 +209,7 @@ def read_config(folder: str | os.PathLike[str]) -> StudyConfig:
 
 
 def config_of(document: dict[str, Any], folder: Path) -> StudyConfig:
-    """The configuration of a document, as TOML gives it, for a folder with its texts and files.
-
-    Raises:
-        Mistakes: The document or a text has mistakes; the error lists all of them.
-    """
+    """The configuration of a document, as TOML gives it, for a folder with its texts and files."""
     mistakes: list[str] = []
     config = _study(Table(document, "", mistakes), folder, mistakes)
     if mistakes:
@@ -70,6 +225,9 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     consent = table.table("consent")
     version = consent.text("version", of="the version of the consent text")
     consent.refuse_others()
+    thanks = table.table("thanks")
+    style = thanks.integer("style", 4, minimum=0, maximum=12)
+    thanks.refuse_others()
     questions = _questions(table.table("questions"), pictures=table.has("renderer"))
     arms = _arms(table, folder, questions)
     config = StudyConfig(
@@ -86,7 +244,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         checks=_checks(table.table("checks"), questions),
         arms=arms,
         renderer=_renderer(table),
-        style=_style(table.table("thanks")),
+        style=style,
         files={
             os.path.relpath(one, folder): _checksum(one)
             for arm in arms
@@ -103,25 +261,32 @@ def _questions(table: Table, *, pictures: bool) -> QuestionsConfig:
     number = table.integer("number", 30, minimum=1, maximum=1000)
     if table.has("stop_when_sure"):
         rule = _stopping(table.table("stop_when_sure"), number)
+    format = table.choice("format", tuple(FORMATS), "best")
+    least = FORMATS[format].least
+    levels = table.integer("levels", 5, minimum=2, maximum=7) if table.has("levels") else None
     result = QuestionsConfig(
         vocabulary=table.text("vocabulary", "images", of="a built-in vocabulary or a folder"),
         encoder=table.text("encoder", "minilm", of="an encoder"),
-        feedback=_feedback(table.choice("feedback", _FEEDBACKS, "prompt")),
-        format=table.choice("format", FORMATS, "best"),
-        options=table.integer("options", 9 if pictures else 4, minimum=2, maximum=12),
+        feedback=cast(Feedback, table.choice("feedback", _FEEDBACKS, "prompt")),
+        format=format,
+        options=table.integer("options", 9 if pictures else 4, minimum=least, maximum=12),
         number=number,
         stopping=rule,
         cant_tell=table.flag("cant_tell", True),
         undo=table.flag("undo", True),
+        levels=levels,
     )
-    if result.format == "best_worst" and result.options < 3:
-        table.note("options", "at least 3 options with format = 'best_worst'", "ask for the best of 2 instead")
+    try:
+        fits = levels is None or any(one.levels == levels for one in result.answers.inputs)
+    except ValueError:  # the format has its own
+        fits = False
+    if not fits:
+        table.note("levels", f"no other levels with format = {format!r}", "leave it out")
+    least = FORMATS[format].asked
+    if result.options < least:
+        table.note("options", f"at least {least} options with format = {format!r}", "ask for the best instead")
     table.refuse_others()
     return result
-
-
-def _feedback(name: str) -> Feedback:
-    return next(one for one in _FEEDBACKS if one == name)
 
 
 def _stopping(table: Table, number: int) -> StoppingRule:
@@ -165,16 +330,13 @@ def _checks(table: Table, questions: QuestionsConfig) -> ChecksConfig:
 
 
 def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, ...]:
-    from edpbrl_gym.planners.registry import PLANNERS
-
-    found = []
-    names = [*PLANNERS, "questions", ORACLE]
+    found, names = [], planner_names()
     for one in table.tables("arms"):
         arm = Arm(
             name=one.text("name", of="a name"),
             planner=one.choice("planner", names, "adaptive"),
             weight=one.integer("weight", 1, minimum=1, maximum=100),
-            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`"),
+            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", tuple(PRIORS)),
             file=_file(one, "file", folder, "a questions file of `edpbrl design`"),
             options=one.table("options").remaining(),
         )
@@ -182,13 +344,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             one.note("planner", "a planner", "add it, such as planner = 'adaptive'")
         if arm.name and not _NAME.fullmatch(arm.name):
             one.note("name", "a name of at most 40 letters, digits, spaces, dots, hyphens and underscores")
-        if (arm.planner == "questions") != one.has("file"):
-            one.note("file", "a file for the planner 'questions', and for no other", "add it, or take it out")
-        if arm.planner == ORACLE and (arm.prior is not None or arm.options):
-            refused = "prior" if arm.prior is not None else "options"
-            one.note(refused, "none with planner = 'oracle', whose questions come from HumanOracle", "take it out")
-        if arm.planner in ("questions", ORACLE) and questions.stopping is not None:
-            one.note("planner", "a planner that learns, as [questions.stop_when_sure] asks how sure it is")
+        kind_of(arm).check(arm, one, questions)
         one.refuse_others()
         found.append(arm)
     if not found:
@@ -199,12 +355,14 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
     return tuple(found)
 
 
-def _file(table: Table, name: str, folder: Path, of: str) -> Path | None:
-    """A file that must be there, relative to the folder of the study."""
+def _file(table: Table, name: str, folder: Path, of: str, others: Sequence[str] = ()) -> Path | None:
+    """A file that must be there, relative to the folder of the study, or one of the ``others``."""
     if not table.has(name):
         table.text(name, "")  # known, but optional
         return None
     text = table.text(name, "", of=of)
+    if text in others:
+        return Path(text)
     path = folder / text
     if text and not path.is_file():
         table.note(name, f"{of}, relative to {folder}", "check the path")
@@ -224,20 +382,10 @@ def _renderer(table: Table) -> RendererConfig | None:
         steps=one.integer("steps", 25, minimum=1, maximum=1000),
         seed=one.integer("seed", 0, minimum=0),
         guidance=one.number("guidance", 7.5, minimum=0.0, maximum=100.0),
-        dtype=_dtype(one.choice("dtype", _DTYPES, "float32")),
+        dtype=cast(Any, one.choice("dtype", _DTYPES, "float32")),
     )
     one.refuse_others()
     return result
-
-
-def _dtype(name: str) -> Literal["float32", "float16", "bfloat16"]:
-    return next(one for one in _DTYPES if one == name)
-
-
-def _style(table: Table) -> int:
-    number = table.integer("style", 4, minimum=0, maximum=12)
-    table.refuse_others()
-    return number
 
 
 def _database(table: Table) -> str | None:
@@ -255,9 +403,8 @@ def _texts(folder: Path, languages: tuple[str, ...], mistakes: list[str]) -> dic
         for language in languages:
             path = folder / "texts" / f"{name}.{language}.txt"
             try:
-                with errors_naming(path):
-                    text = path.read_text(encoding="utf-8-sig").strip()
-            except (OSError, UnicodeDecodeError) as error:
+                text = read_text(path).strip()
+            except (OSError, ValueError) as error:
                 why = "none" if isinstance(error, FileNotFoundError) else f"a file that can't be read ({error})"
                 mistakes.append(f"{path}: expected the {name} text in UTF-8, got {why}; write it")
                 continue

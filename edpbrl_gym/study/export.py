@@ -1,56 +1,144 @@
-"""The answers of a study as CSV, JSON lines and parquet, without what identifies people, and with a data dictionary."""
+"""The answers of a study as files, without what identifies people: tables, a data dictionary, comparisons."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edpbrl_gym._files import replacing_folder
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.comparisons.csv_files import write_csv
-from edpbrl_gym.study.export_rows import ANSWERS, pseudonym
-from edpbrl_gym.study.exported import STUDY, StudyTables, columns_of, facts_of, tables_of
+from edpbrl_gym.comparisons.delimited import write_csv
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.likelihood.table import takes
+from edpbrl_gym.study.export_tables import (
+    ANSWERS,
+    STUDY,
+    StudyTables,
+    columns_of,
+    counts,
+    facts_of,
+    pseudonym,
+    tables_of,
+)
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.people import Predictor, comparisons_of
 from edpbrl_gym.study.records import Record
 from edpbrl_gym.study.store import Store
 
-__all__ = ["Exported", "export", "gather"]
+__all__ = ["Exported", "Predictor", "comparisons_of", "export", "gather"]
 
+_SHARES = (0.25, 0.5, 0.75)  # of the questions, after which predictions are made too
 _DICTIONARY = "dictionary.csv"
 Track = Callable[[list[Record]], Iterable[Record]]
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What was written.
+def comparisons_of(name: str, record: Record, materials: Materials, *, identified: bool = False) -> Comparisons | None:
+    """The answers that count, under a participant's pseudonym; None without any.
 
-    Attributes:
-        participants: Number of participants.
-        answers: Number of answers that count.
-        people: Files of comparisons, one for each person with an answer that names a best option.
+    Posts of an oracle know the episodes and steps of its environment.
+    """
+    normal = [(question, answer) for question, answer in record.live if answer is not None and counts(question, answer)]
+    if not normal:
+        return None
+    horizon, feedback = materials.vocabulary.horizon, materials.config.questions.feedback
+    index = np.arange(len(normal))
+    episode, step = (index, index * 0 + horizon - 1) if feedback == "prompt" else np.divmod(index, horizon)
+    if record.posts:
+        episode, step = np.array([(post.episode, post.step) for post in record.posts[: len(normal)]]).T
+    kinds = materials.model.kinds
+    mixes = [*kinds, "tie"] if takes([*kinds, "tie"]) else kinds  # others can't be mixed with ties
+    given = [answer for _, answer in normal]
+    encoder = materials.encoder
+    return Comparisons(
+        features=[encoder.encode(question.texts) for question, _ in normal],  # type: ignore[arg-type]
+        responses=tuple(one.response if one.response.kind in mixes else Response.skip() for one in given),
+        episode=episode,
+        step=step,
+        texts=[question.texts for question, _ in normal],
+        who=name,
+        answered_at=_times([one.answered_at for one in given]) if identified else None,
+        metadata={
+            "encoder": encoder.name,
+            "encoder_fingerprint": encoder.fingerprint,
+            "vocabulary_fingerprint": materials.vocabulary.fingerprint,
+            "feedback": feedback,
+            "arm": record.participant.arm,
+        },
+    )
+
+
+def _times(times: list[str]) -> Any:
+    return np.array([np.datetime64(time.removesuffix("+00:00"), "us") for time in times])
+
+
+class Predictor:
+    """Predicts a participant's answers to the test questions from those that count.
+
+    The prior is the population of the participant's arm where it has one, otherwise the default of `edpbrl estimate`.
+    As in the participant's session, "can't tell" teaches nothing.
     """
 
-    participants: int
-    answers: int
-    people: list[Path]
+    def __init__(self, materials: Materials) -> None:
+        self._materials = materials
+        self._arms = {arm.name: arm for arm in materials.config.arms}
+
+    def rows(self, name: str, record: Record, comparisons: Comparisons | None) -> list[dict[str, Any]]:
+        """Rows of ``PREDICTIONS``: after a quarter, half and three quarters of the questions, and after all answers."""
+        order = {question.id: place for place, (question, _) in enumerate(record.history)}
+        tests = [
+            question
+            for question, answer in record.live
+            if question.kind == "test" and answer is not None and answer.response.first is not None
+        ]
+        if not tests or comparisons is None or record.participant.arm not in self._arms:
+            return []
+        prior = self._materials.prior(self._arms[record.participant.arm], VocabularyPrior)
+        options = [prior.feature_map(self._materials.encoder.encode(question.texts)) for question in tests]
+        kinds = self._materials.model.kinds
+        told = tuple(one if one.kind in kinds else Response.skip() for one in comparisons.responses)
+        learnt, total = replace(comparisons, responses=told), len(comparisons)
+        rows = []
+        for after in _moments(self._materials.config.questions.number, total):
+            fit = prior.fit(prior.mapped(learnt.select(np.arange(after))).terms(self._materials.model))
+            probabilities = fit.posterior.choice_probabilities(options)
+            rows += [
+                {
+                    "participant": name,
+                    "asked": order[question.id],
+                    "after": after,
+                    "last": after == total,
+                    "probabilities": values[: len(question.texts)].tolist(),
+                }
+                for question, values in zip(tests, probabilities, strict=True)
+            ]
+        return rows
+
+
+def _moments(number: int, total: int) -> Sequence[int]:
+    """Numbers of answers from which to predict: shares of the questions, the same for everybody, and all answers."""
+    early = {round(share * number) for share in _SHARES}
+    return sorted({after for after in early if 0 < after < total} | {total})
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    participants: int  # number of participants
+    answers: int  # number of answers that count
+    people: list[Path]  # files of comparisons, one for each person with an answer that names a best option
 
 
 def gather(
     store: Store, materials: Materials, *, identified: bool = False, track: Track = iter
 ) -> tuple[StudyTables, dict[str, Comparisons]]:
-    """All tables, with predictions of the test questions, and the comparisons of each person.
-
-    Args:
-        store: The study's database.
-        materials: What its questions are made of.
-        identified: Also give external identifiers and times.
-        track: Iterates over the participants, and may show how far it is.
-    """
+    """All tables, with predictions of the test questions, and the comparisons of each person."""
     records = store.records()
     predictor = Predictor(materials)
     people: dict[str, Comparisons] = {}
@@ -58,7 +146,7 @@ def gather(
     for record in track(records):
         name = pseudonym(store.secret, record.participant)
         comparisons = comparisons_of(name, record, materials, identified=identified)
-        if comparisons is not None and len(comparisons.decided):
+        if comparisons is not None and len(comparisons.informative):
             people[name] = comparisons
         if record.participant.status in ("asking", "finished"):
             predictions += predictor.rows(name, record, comparisons)
@@ -75,13 +163,6 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
     it; ``study.json`` has facts about the study; ``dictionary.csv`` gives the meaning of every column;
     ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl fit-population` read. `edpbrl
     report` makes a report of the folder. Times are relative to consent, so that no date is told.
-
-    Args:
-        store: The study's database.
-        materials: What its questions are made of.
-        out: The folder, which a former export may be in; it is replaced as a whole.
-        identified: Also write external identifiers and times.
-        track: As for ``gather``.
 
     Raises:
         OSError: The folder holds something else, or can't be written.

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import check_choice_of, check_number
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles import Answers
-from edpbrl_gym.study.config import CONFIG, FORMATS, ORACLE, Arm, StudyConfig
+from edpbrl_gym.study.arms import kind_of
+from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
 from edpbrl_gym.study.config_reading import read_config
-from edpbrl_gym.study.records import AnswerTimeoutError, Post, QuestionLimitError
+from edpbrl_gym.study.records import AnswerTimeoutError, LoopError, Post
 from edpbrl_gym.vocabulary.tokens import fold
-
-if TYPE_CHECKING:
-    from edpbrl_gym.study.posts import Replies
 
 __all__ = ["HumanOracle"]
 
@@ -28,20 +25,14 @@ _MAX_NAME = 64  # characters, as wide as its column
 _MAX_TEXT = 10_000  # characters of an option
 
 
-class HumanOracle:
+class HumanOracle(AbstractContextManager["HumanOracle"]):
     """Asks one participant of a study the questions of an environment, and waits for the answers.
 
-    The pages of the study (`edpbrl study serve`, another process, perhaps on another machine with PostgreSQL) show the
-    questions to a participant of an arm with ``planner = "oracle"``, after the practice and with the attention checks
-    and repeats of the study. A participant belongs to one oracle.
-
-    Questions and answers are in the study's database, numbered from the beginning of the loop. After an error, a kill
-    or a time-out the loop is run again under the same name: questions that are answered get their stored answers at
-    once, and the first one without an answer is waited for. The loop must then ask the same questions, so its seeds
-    and settings must be the same.
-
-    An answer that ``answer`` has returned is final: the participant can no longer take it back. Where a call asks
-    several questions, their answers are read together, when all are there.
+    The pages of the study (`edpbrl study serve`) show the questions to a participant of an arm with ``planner =
+    "oracle"``. Questions and answers are in its database, numbered from the beginning of the loop. After an error, a
+    kill or a time-out the loop is run again under the same name, with the same seeds and settings: questions that are
+    answered get their stored answers at once, and the first one without an answer is waited for. An answer that
+    ``answer`` has returned is final: the participant can no longer take it back.
 
     Args:
         study: Folder of the study, or its configuration.
@@ -50,8 +41,7 @@ class HumanOracle:
             the arm who has come to the questions and whom no other oracle asks.
         name: Name of the loop and of the oracle, recorded with every comparison.
         response: Format of the answers that the loop expects; that of the study.
-        cant_tell: What "can't tell" is for the loop: a "tie", or a "skip" for those that learn from best options only,
-            such as the agent "adaptive". It is stored as it was answered.
+        cant_tell: What "can't tell" is for the loop: a "tie", or a "skip" for those that learn from best options only.
         timeout: Seconds to wait for the next answer, or for a participant; every answer begins them anew. None: no end.
         poll: Seconds between two looks into the database.
 
@@ -85,28 +75,15 @@ class HumanOracle:
         self.config = study if isinstance(study, StudyConfig) else read_config(Path(study))
         self._arm = _arm_of(self.config, arm)
         if response != self.config.questions.format:
-            allowed = "" if response in FORMATS else f"; response is one of {', '.join(FORMATS)}"
             raise ValueError(
-                f"Expected the study's format of answers, response = {self.config.questions.format!r}, got "
-                f"{response!r}{allowed}"
+                f"Expected the study's format of answers, response = {self.config.questions.format!r}, got {response!r}"
             )
-        self._ties_are_skips = check_choice_of(cant_tell, "cant_tell", ("tie", "skip")) == "skip"
-        self._name = name
+        self._cant_tell = check_choice_of(cant_tell, "cant_tell", ("tie", "skip"))
+        self.name, self.asked = name, 0  # questions of this loop that are answered
         self._wanted = participant
         self._claimed: int | None = None
-        self._next = 0
         self._store = Store(self.config.database_url)
         self._posts = Posts(self._store.database)
-
-    @property
-    def name(self) -> str:
-        """Name of the oracle."""
-        return self._name
-
-    @property
-    def asked(self) -> int:
-        """Number of questions of this loop that are answered."""
-        return self._next
 
     def describe(self) -> dict[str, Any]:
         """What is recorded with every comparison: the study and, by the name in its exports, the participant."""
@@ -117,49 +94,43 @@ class HumanOracle:
             "arm": self._arm.name,
             "config": self.config.fingerprint,
             "response": self.config.questions.format,
-            "cant_tell": "skip" if self._ties_are_skips else "tie",
+            "cant_tell": self._cant_tell,
         }
         if self._claimed is not None:
-            from edpbrl_gym.study.export_rows import pseudonym
+            from edpbrl_gym.study.export_tables import pseudonym
 
-            [person] = [one for one in self._store.participants() if one.id == self._claimed]
-            described["participant"] = pseudonym(self._store.secret, person)
+            described["participant"] = pseudonym(self._store.secret, self._store.record(self._claimed).participant)
         return described
 
     def answer(self, queries: Queries) -> Answers:
-        """Ask the participant, and wait until all questions are answered.
-
-        Args:
-            queries: Questions with texts, as many options as the study's, no option twice.
-
-        Returns:
-            The answers; a skip for a question passed over.
+        """Ask the participant, and wait until all questions are answered; one passed over is a skip.
 
         Raises:
             AnswerTimeoutError: Nobody answered in time; what was answered is stored.
-            ChangedQuestionError: Another question was asked at this place of the loop before.
-            QuestionLimitError: The loop asks more questions than the study has; nothing is asked.
-            ParticipantTakenError: Another oracle asks the participant.
-            ParticipantLeftError: The participant has withdrawn, failed the comprehension check or was deleted.
-            LoopFinishedError: ``finish`` was called before.
+            LoopError: The loop can't go on: it asks another question than before at this point, or more questions than
+                the study has; another oracle asks the participant; the participant has left; or it was finished.
             ValueError: The questions are none that the study's pages can show.
         """
         wanted = self._checked(queries)
         if not wanted:
             return Answers(())
-        participant = self._participant()
-        self._posts.post(participant, wanted)
-        responses = self._wait(participant, len(wanted))
-        self._next += len(wanted)
-        if self._ties_are_skips:
+        begin = time.monotonic()
+        who = f"the participant {self._wanted!r}" if self._wanted else f"a participant of {self._arm.name!r}"
+        while self._claimed is None:
+            self._claimed = self._posts.claim(self.name, self._arm.name, self._wanted)
+            if self._claimed is None:
+                self._sleep(begin, f"{who} at the questions", 0)
+        self._posts.post(self._claimed, wanted)
+        responses = self._wait(self._claimed, len(wanted))
+        self.asked += len(wanted)
+        if self._cant_tell == "skip":
             responses = tuple(Response.skip() if one.kind == "tie" else one for one in responses)
         return Answers(responses)
 
     def finish(self) -> None:
         """Let the participant finish: after the questions posted so far their page says thank you.
 
-        Without it the page waits for further questions, also after ``close``. Before any question there is nobody to
-        finish, and nothing happens.
+        Without it the page waits for further questions, also after ``close``. Before any question nothing happens.
         """
         self._posts.finish(self.name)
 
@@ -167,18 +138,10 @@ class HumanOracle:
         """Close the database; the loop can be run again."""
         self._store.close()
 
-    def __enter__(self) -> HumanOracle:
-        """This oracle; the block closes it, but does not finish the loop."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the database."""
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _checked(self, queries: Queries) -> list[Post]:
-        """The questions as they are posted."""
         options, most = self.config.questions.options, self.config.questions.number
         if queries.texts is None:
             raise ValueError(
@@ -192,36 +155,25 @@ class HumanOracle:
             )
         for texts in queries.texts:
             _check_texts(texts)
-        if self._next + len(queries) > most:
-            raise QuestionLimitError(
-                f"Expected at most number = {most} questions, as in {CONFIG}, got question {self._next + len(queries)} "
+        if self.asked + len(queries) > most:
+            raise LoopError(
+                f"Expected at most number = {most} questions, as in {CONFIG}, got question {self.asked + len(queries)} "
                 f"of the loop {self.name!r}; end the loop earlier. Nothing was asked"
             )
         steps = zip(queries.texts, queries.episode.tolist(), queries.step.tolist(), strict=True)
-        return [Post(self._next + index, list(texts), *place) for index, (texts, *place) in enumerate(steps)]
-
-    def _participant(self) -> int:
-        """The row of the participant, waited for if there is none yet."""
-        begin = time.monotonic()
-        while self._claimed is None:
-            self._claimed = self._posts.claim(self.name, self._arm.name, self._wanted)
-            if self._claimed is None:
-                who = f"the participant {self._wanted!r}" if self._wanted else f"a participant of {self._arm.name!r}"
-                self._sleep(begin, f"{who} at the questions", 0)
-        return self._claimed
+        return [Post(self.asked + index, list(texts), *step) for index, (texts, *step) in enumerate(steps)]
 
     def _wait(self, participant: int, count: int) -> tuple[Response, ...]:
-        """The answers to the next questions."""
         begin, stored = time.monotonic(), -1
         while True:
-            replies: Replies = self._posts.replies(participant)
-            if len(replies.responses) >= self._next + count:
-                taken = self._posts.take(participant, self._next, count)
+            total, answered = self._posts.replies(participant)
+            if answered >= self.asked + count:
+                taken = self._posts.take(participant, self.asked, count)
                 if taken is not None:
                     return taken
-            if replies.stored != stored:
-                begin, stored = time.monotonic(), replies.stored
-            self._sleep(begin, f"an answer to question {len(replies.responses) + 1}", len(replies.responses))
+            if total != stored:
+                begin, stored = time.monotonic(), total
+            self._sleep(begin, f"an answer to question {answered + 1}", answered)
 
     def _sleep(self, begin: float, what: str, answered: int) -> None:
         """Sleep until the next look, if there is time left."""
@@ -237,7 +189,7 @@ class HumanOracle:
 
 
 def _arm_of(config: StudyConfig, name: str | None) -> Arm:
-    arms = [arm for arm in config.arms if arm.planner == ORACLE]
+    arms = [arm for arm in config.arms if kind_of(arm).posted]
     chosen = [arm for arm in arms if name in (None, arm.name)]
     if len(chosen) != 1:
         names = ", ".join(repr(arm.name) for arm in arms) or "none"
@@ -248,7 +200,7 @@ def _arm_of(config: StudyConfig, name: str | None) -> Arm:
     return chosen[0]
 
 
-def _check_texts(texts: Sequence[str]) -> None:
+def _check_texts(texts: list[str]) -> None:
     """Raise a ValueError for options that a page can't show, or shows twice."""
     for text in texts:
         if not text.strip() or len(text) > _MAX_TEXT or any("\ud800" <= character <= "\udfff" for character in text):

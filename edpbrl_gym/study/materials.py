@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,47 +14,74 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population import Population
-from edpbrl_gym.features import TextEncoder, load_encoder
-from edpbrl_gym.likelihood import ResponseModel, make_response_model
-from edpbrl_gym.planners.base import Planner
+from edpbrl_gym.estimation.priors import PRIORS, load_prior, make_prior, prior_or_words
+from edpbrl_gym.estimation.taste_prior import TastePrior
+from edpbrl_gym.features import TextEncoder, as_encoder, embed_tokens, load_encoder
+from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
-from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
-from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
-from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
-from edpbrl_gym.study.fixed_questions import fixed_planner
+from edpbrl_gym.study.arms import kind_of
+from edpbrl_gym.study.config import Arm, StudyConfig
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary.tokens import fold
 
-__all__ = ["FIXED", "Materials"]
+__all__ = ["Materials", "PriorityLock"]
 
-FIXED = "questions"  # the planner of an arm with a file of questions
+_AT_ONCE = 32  # texts, about a tenth of a second with MiniLM
+_TRIES = 1000  # to draw different options
+
+
+class PriorityLock:
+    """A lock that is given to the waiting thread with the lowest number, and among equals to the first.
+
+    Threads of one Python process that compute at the same time only slow each other down; one after the other, half of
+    them are done sooner and the others no later.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting: list[tuple[int, int]] = []
+        self._order = itertools.count()
+        self._is_taken = False
+
+    @contextmanager
+    def held(self, priority: int) -> Iterator[None]:
+        with self._condition:
+            ticket = (priority, next(self._order))
+            heapq.heappush(self._waiting, ticket)
+            self._condition.wait_for(lambda: not self._is_taken and self._waiting[0] == ticket)
+            heapq.heappop(self._waiting)
+            self._is_taken = True
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._is_taken = False
+                self._condition.notify_all()
 
 
 class _SharedEncoder:
-    """An encoder used by several threads, one call at a time."""
+    """An encoder used by several threads, one call at a time; long calls let others in between."""
 
     def __init__(self, encoder: TextEncoder) -> None:
+        encoder = as_encoder(encoder)
         self._encoder = encoder
-        self._lock = threading.Lock()
+        self._lock = PriorityLock()
         self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings, (n, d)."""
-        with self._lock:
-            return self._encoder.encode(texts, progress=progress)
+        size = len(texts) if progress else _AT_ONCE
+        parts = []
+        for start in range(0, max(1, len(texts)), max(1, size)):
+            with self._lock.held(0):
+                parts.append(self._encoder.encode(texts[start : start + size], progress=progress))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class Materials:
     """Makes the sessions of a study's participants.
-
-    Args:
-        config: Configuration of the study.
-        encoder: Encoder to use; None loads the configured one.
 
     Raises:
         ValueError, OSError, ImportError: The vocabulary or the encoder can't be loaded.
@@ -59,113 +89,82 @@ class Materials:
 
     def __init__(self, config: StudyConfig, *, encoder: TextEncoder | None = None) -> None:
         self.config = config
-        self.vocabulary: Vocabulary = load_vocabulary(vocabulary_place(config))
+        name = config.questions.vocabulary
+        self.vocabulary: Vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
         self.encoder: TextEncoder = _SharedEncoder(encoder or load_encoder(config.questions.encoder))
-        self.model: ResponseModel = make_response_model(config.questions.format, taps=config.questions.options)
-        self._populations: dict[Path, Population] = {}
-        self._priors: dict[tuple[object, Path | None], Any] = {}  # shared: one takes tens of megabytes
-        self._fixed: dict[Path, NDArray[np.int64]] = {}  # tokens of files of questions
+        self.model: AnswerFormat = config.questions.answers
+        self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
         self._lock = threading.RLock()
 
     @cached_property
+    def tokens(self) -> NDArray[np.float32]:
+        """Embeddings of all tokens, (N, d)."""
+        return embed_tokens(self.vocabulary, self.encoder, progress=True)
+
+    @cached_property
     def features(self) -> OptionFeatures:
-        """Features of the options, shared by all planners."""
-        tokens = self.encoder.encode(self.vocabulary.all_tokens, progress=True)
-        return option_features(self.config.questions.feedback, self.vocabulary, tokens, self.encoder)
+        return option_features(self.config.questions.feedback, self.vocabulary, self.tokens, self.encoder)
 
     @cached_property
     def maker(self) -> QuestionMaker:
-        """Maker of the questions."""
         return QuestionMaker(self.vocabulary, self.encoder, self.config.questions.feedback)
 
-    def population(self, arm: Arm) -> Population | None:
-        """The population of an arm, or None.
+    @property
+    def per_episode(self) -> int:
+        """Number of questions in an episode."""
+        return 1 if self.config.questions.feedback == "prompt" else self.vocabulary.horizon
 
-        Raises:
-            ValueError: The file is damaged, or about the features of another encoder.
-        """
-        if arm.prior is None:
-            return None
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives at the first call with this key; shared by all sessions."""
         with self._lock:
-            if arm.prior not in self._populations:
-                self._populations[arm.prior] = self._loaded(arm.prior)
-            return self._populations[arm.prior]
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
 
-    def _loaded(self, place: Path) -> Population:
-        population = Population.load(place)
-        known = population.provenance.get("encoder_fingerprint")
-        if population.dimension != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
+    def draw_options(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Tokens of different options: complete prompts, (K, H), or for "state" feedback of the first step, (K, 1)."""
+        sizes, count = self.vocabulary.sizes, self.config.questions.options
+        if self.config.questions.feedback == "state":
+            sizes = sizes[:1]
+        for _ in range(_TRIES):
+            tokens = np.stack([rng.integers(sizes) for _ in range(count)])
+            if len({fold(text) for text in self.maker.texts(tokens)}) == count:
+                return tokens
+        raise ValueError(f"Expected a vocabulary with {count} different options, got one of sizes {sizes}")
+
+    def given_prior(self, arm: Arm) -> TastePrior | None:
+        """The prior that an arm names, by its name or its file; None: it names none."""
+        path = arm.prior
+        return None if path is None else self.once(("given", path), lambda: self._given(path))
+
+    def _given(self, path: Path) -> TastePrior:
+        if path.name in PRIORS:
+            return make_prior(path.name, self.tokens)
+        found = load_prior(path)
+        known = found.provenance.get("encoder_fingerprint")
+        if found.dimension != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
             raise ValueError(
                 f"Expected a population about {self.encoder.dimension} features of the encoder {self.encoder.name} in "
-                f"{place}, got one about {population.dimension} features of {population.provenance.get('encoder')}"
+                f"{path}, got one about {found.dimension} features of {found.provenance.get('encoder')}"
             )
-        return population
+        return found
 
-    def _prior(self, arm: Arm, words: Callable[[NDArray[np.float32]], Any]) -> Any:
-        """The prior of an arm: its population, which falls back on the prior of the tokens, or that prior alone."""
-        with self._lock:
-            key = (words, arm.prior)
-            if key not in self._priors:
-                population = self.population(arm)
-                if population is None:
-                    self._priors[key] = words(np.asarray(self.features.token_features))
-                elif population.fallback is None:
-                    self._priors[key] = population.with_fallback(words(np.asarray(self.features.token_features)))
-                else:
-                    self._priors[key] = population
-            return self._priors[key]
-
-    def planner(self, arm: Arm, number: int) -> Planner:
-        """A new planner of an arm for the participant with a number.
-
-        Raises:
-            TypeError, ValueError, ImportError: The planner can't be made with these options; the message says why.
-        """
-        questions = self.config.questions
-        if arm.planner == ORACLE:
-            raise ValueError(f"Expected an arm with a planner, the questions of {arm.name!r} come from HumanOracle")
-        if arm.planner == FIXED:
-            assert arm.file is not None  # checked with the configuration
-            with self._lock:
-                if arm.file not in self._fixed:
-                    planner = fixed_planner(arm.file, self.vocabulary, questions.feedback, questions.options)
-                    self._fixed[arm.file] = planner.tokens
-            return ReplayPlanner(self._fixed[arm.file], distinct=True)
-        options: dict[str, Any] = dict(arm.options)
-        if "distinct" in planner_options(arm.planner):
-            options["distinct"] = True  # people never compare an option with itself
-        cls, prior = planner_class(arm.planner), self.population(arm)
-        if "prior" in constructor_options(cls):
-            prior = self._prior(arm, cls.default_prior if prior is None else VocabularyPrior)
-        return make_planner(
-            arm.planner,
-            self.vocabulary,
-            self.features,
-            feedback=questions.feedback,
-            prior=prior,
-            num_options=questions.options,
-            seed=derive_seed(self.config.seed, "planner", number),
-            episodes=-(-questions.number // (1 if questions.feedback == "prompt" else self.vocabulary.horizon)),
-            model=None if questions.format == "best" else self.model,
-            **options,
+    def prior(self, arm: Arm, words: Callable[[NDArray[np.float32]], Any]) -> Any:
+        """The prior that an arm names, else that of the tokens, on which a population falls back."""
+        return self.once(
+            ("prior", words, arm.prior), lambda: prior_or_words(self.given_prior(arm), lambda: words(self.tokens))
         )
 
     def session(self, arm: Arm, number: int) -> Session:
-        """A new session of the participant with a number; as for ``planner``."""
+        """A new session of the participant with a number; as for ``ArmKind.planner``."""
         return Session(
-            lambda: self.planner(arm, number),
+            lambda: kind_of(arm).planner(arm, self, number),
             vocabulary=self.vocabulary,
             encoder=self.encoder,
             num_options=self.config.questions.options,
             feedback=self.config.questions.feedback,
             model=self.model,
-            prior=self._prior(arm, Outlook.words_prior),
+            prior=self.prior(arm, Outlook.words_prior),
             stopping=self.config.questions.stopping,
             seed=derive_seed(self.config.seed, "session", number) % 2**32,
         )
-
-
-def vocabulary_place(config: StudyConfig) -> str | Path:
-    """A built-in vocabulary, or a folder relative to that of the study."""
-    name = config.questions.vocabulary
-    return name if name in BUILT_IN else config.folder / name

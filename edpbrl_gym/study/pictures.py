@@ -13,24 +13,19 @@ from typing import TYPE_CHECKING
 from edpbrl_gym.study.config import RendererConfig, StudyConfig
 
 if TYPE_CHECKING:
-    from edpbrl_gym.rendering import Renderer
+    from edpbrl_gym.rendering import CachedRenderer
 
 __all__ = ["Pictures", "make_pictures"]
 
 _log = logging.getLogger(__name__)
-_WAITED_FOR, _NEXT, _SOME_TIME = 0, 1, 2  # order of the drawing: what a page waits for first
-_KEPT = 2000  # pictures in memory; all are on disk
+_WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
+_KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
 
 
 class Pictures:
-    """Draws pictures in one thread, what people wait for first; each is drawn once and kept on disk.
+    """Draws pictures in one thread, what people wait for first; each is drawn once and kept on disk."""
 
-    Args:
-        renderer: The renderer.
-        seed: Seed of the noise of every picture.
-    """
-
-    def __init__(self, renderer: Renderer, seed: int) -> None:
+    def __init__(self, renderer: CachedRenderer, seed: int) -> None:
         self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
         self._tasks: queue.PriorityQueue[tuple[int, int, str | None]] = queue.PriorityQueue()
@@ -43,6 +38,7 @@ class Pictures:
         """Stop after the picture that is being drawn; whoever waits for another one is told that it is cancelled."""
         self._tasks.put((-1, 0, None))
         self._thread.join()
+        self._renderer.close()
         with self._lock:
             for future in self._futures.values():
                 future.cancel()
@@ -52,12 +48,12 @@ class Pictures:
         for text in texts:
             self._future(text, _NEXT if soon else _SOME_TIME)
 
-    def get(self, text: str) -> Future[bytes | None]:
+    def get(self, text: str, *, is_last: bool = False) -> Future[bytes | None]:
         """The PNG of a text, when it is drawn; None: the model's safety checker flagged it.
 
-        The future raises what the renderer raises.
+        The future raises what the renderer raises. Those of the last page, ``is_last``, come after those of questions.
         """
-        return self._future(text, _WAITED_FOR)
+        return self._future(text, _LAST if is_last else _WAITED_FOR)
 
     def _future(self, text: str, priority: int) -> Future[bytes | None]:
         with self._lock:
@@ -84,32 +80,32 @@ class Pictures:
                 self._forget()
 
     def _forget(self) -> None:
-        """Keep no more pictures in memory than about two hundred people look at."""
-        done = [text for text, future in self._futures.items() if future.done()]
-        for text in done[: max(0, len(done) - _KEPT)]:
+        """Keep no more pictures in memory than about fifty people look at."""
+        done = {text: future for text, future in self._futures.items() if future.done() and not future.cancelled()}
+        drawn = {text: None if future.exception() else future.result() for text, future in done.items()}
+        sizes = {text: 1024 + len(png or b"") for text, png in drawn.items()}
+        excess = sum(sizes.values()) - _KEPT
+        for text, size in sizes.items():  # the oldest first
+            if excess <= 0:
+                break
             del self._futures[text]
+            excess -= size
 
 
 def make_pictures(config: StudyConfig, settings: RendererConfig) -> Pictures:
     """The pictures of a study, kept in the folder ``pictures`` beside its configuration.
 
-    Raises:
-        ImportError: A package of the extra "images" is missing.
-        ValueError, OSError: There is no such model.
+    Options that the renderer doesn't have are left out if they have the default value, and refused otherwise.
     """
-    from edpbrl_gym.rendering import Renderer, RenderSettings
+    from edpbrl_gym.rendering import load_renderer, renderer_options
 
-    beside = config.folder / settings.model  # a folder is relative to that of the study
-    renderer = Renderer(
-        RenderSettings(
-            model=str(beside) if beside.is_dir() else settings.model,
-            steps=settings.steps,
-            guidance=settings.guidance,
-            height=settings.size,
-            width=settings.size,
-            dtype=settings.dtype,
-        ),
-        cache_folder=config.folder / "pictures",
-    )
-    _ = renderer.loaded  # before people wait
+    known = renderer_options(settings.model)
+    names = {"steps": "steps", "guidance": "guidance", "height": "size", "width": "size", "dtype": "dtype"}
+    given = {
+        option: getattr(settings, name)
+        for option, name in names.items()
+        if option in known or getattr(settings, name) != getattr(RendererConfig, name)
+    }
+    renderer = load_renderer(settings.model, cache_folder=config.folder / "pictures", beside=config.folder, **given)
+    renderer.renderer.load()  # before people wait
     return Pictures(renderer, settings.seed)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.arms import arm_of
-from edpbrl_gym.study.choosing import choose
-from edpbrl_gym.study.config import ORACLE, Arm, StudyConfig
-from edpbrl_gym.study.materials import FIXED, Materials
+from edpbrl_gym.session.outlook import Progress
+from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.arms import ArmKind, kind_of
+from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
 from edpbrl_gym.study.records import (
-    AnswerReadError,
     History,
     HistoryChangedError,
     NotAskingError,
@@ -30,24 +28,60 @@ from edpbrl_gym.study.records import (
     StoredQuestion,
     Timing,
 )
-from edpbrl_gym.study.schedule import Slot, schedule
-from edpbrl_gym.study.seats import INDEPENDENT, Seat
-from edpbrl_gym.study.stopping import Stopping
+from edpbrl_gym.study.schedule import Slot, arm_of, choose, schedule
 from edpbrl_gym.study.store import Store
-from edpbrl_gym.study.style import STYLE, STYLE_CHOICE, Choice, Style, make_style
-from edpbrl_gym.study.turns import Turns
+from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
+from edpbrl_gym.study.visits import Visit, Visits
 
-__all__ = ["AnswerReadError", "NotAskingError", "NotReadyError", "StudyQueue"]
+__all__ = ["StudyQueue"]
 
+_EVERY = 6  # questions between two looks at the rule
+_SURE, _FORECAST = "sure", "forecast"  # kinds of events
 _log = logging.getLogger(__name__)
-_SEATS = 512  # sessions kept in memory; others are made anew from the stored answers
 _TRIES = 10  # to store a question while others change the participant's history
 _NOT_ASKED = {
     "enrolled": "has not consented yet",
     "failed": "failed the comprehension check",
     "withdrawn": "has withdrawn",
 }
-_WAITED_FOR, _LAST, _AHEAD = 0, 1, 2  # whose turn it is first: a question, a learnt taste, planning ahead
+_WAITED_FOR, _AHEAD = 0, 1  # who computes first: for a question, ahead
+
+
+class Stopping:
+    """Applies a study's stopping rule; what it says is kept as events."""
+
+    def __init__(self, rule: StoppingRule | None, store: Store) -> None:
+        self._rule, self._store = rule, store
+
+    def is_due(self, slot: Slot) -> bool:
+        """Whether the rule is to be asked before a question."""
+        if self._rule is None or slot.kind != "normal" or slot.index < self._rule.minimum:
+            return False
+        return (slot.index - self._rule.minimum) % _EVERY == 0
+
+    def decide(self, participant: Participant, progress: Progress, number: int) -> bool:
+        """Whether the questions end before the one with a number, which is due."""
+        assert self._rule is not None
+        detail = {"questions": progress.questions, "accuracy": progress.accuracy}
+        if progress.should_stop:
+            self._store.add_event(participant.id, _SURE, {**detail, "reason": progress.reason})
+        else:
+            left = self._rule.questions_left(progress.answers, progress.further, progress.curve)
+            self._store.add_event(participant.id, _FORECAST, {**detail, "number": number, "left": left})
+        return progress.should_stop
+
+    def questions_left(self, participant: Participant, question: StoredQuestion, most: int) -> int | None:
+        """About how many of at most ``most`` questions follow this one, by the last forecast.
+
+        None: there is no forecast yet, or it does not reach so far.
+        """
+        if self._rule is None:
+            return most
+        made = [one["detail"] for one in self._store.events(participant.id) if one["kind"] == _FORECAST]
+        made = [one for one in made if one["number"] <= question.number]
+        if not made or made[-1]["left"] is None:
+            return None
+        return int(min(most, max(0, made[-1]["left"] - (question.number - made[-1]["number"]) - 1)))
 
 
 class StudyQueue:
@@ -57,12 +91,7 @@ class StudyQueue:
     several servers can share one database. After an answer the next question is chosen in a worker thread, while the
     page is on its way; while a question is read, its planner works ahead. Safe to use from several threads.
 
-    Args:
-        config: Configuration of the study.
-        store: Its database.
-        materials: What its questions are made of.
-        workers: Number of worker threads.
-        pictures: Draws the pictures of the options; None: they are shown as text.
+    Errors of its methods are those of ``records``, and a ``ValueError`` for an answer of another format.
 
     Raises:
         ValueError: The study in the database asked other questions: its configuration, vocabulary or encoder differ.
@@ -82,9 +111,9 @@ class StudyQueue:
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
         self._arms = {arm.name: arm for arm in config.arms}
-        self._seats: OrderedDict[int, Seat] = OrderedDict()
-        self._lock = threading.Lock()
-        self._turns = Turns()
+        self._visits = Visits(lambda one: Visit(materials, one, self._arms[one.arm]))
+        self._styles = Styles(materials, store, pictures)
+        self._computing = PriorityLock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
         asking = hashlib.sha256(json.dumps(
             [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
@@ -94,13 +123,13 @@ class StudyQueue:
                 f"Expected the questions, arms, seed, vocabulary and encoder with which the study in "
                 f"{store.database.name} began, got others; restore them, or begin a new study with another database"
             )
-        for arm in config.arms:  # what all sessions of an arm share is made now, before people wait
-            if arm.planner != ORACLE:
-                materials.session(arm, 0)
+        for arm in config.arms:
+            kind_of(arm).prepare(arm, materials)
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
         self._pool.shutdown(cancel_futures=True)
+        self._styles.close()
 
     # participants
 
@@ -115,17 +144,7 @@ class StudyQueue:
         return self.store.consent(participant.id, self.config.consent_version)
 
     def check_comprehension(self, participant: Participant, answers: Sequence[int], attempt: int) -> bool:
-        """Whether the participant has answered correctly about the instructions; too many attempts end it all.
-
-        Args:
-            participant: The participant.
-            answers: A choice for each question.
-            attempt: Number of the attempt, from 0; sent twice, it counts once, and its first answers count.
-
-        Raises:
-            NotAskingError: The participation has ended.
-            ValueError: The attempts before it are missing.
-        """
+        """Whether the participant has answered correctly about the instructions; too many attempts end it all."""
         self._check_asking(participant)
         practice = self.config.practice
         correct = list(answers) == [question.correct for question in practice.comprehension]
@@ -135,7 +154,14 @@ class StudyQueue:
         passed = any(one["correct"] for one in attempts)
         if not passed and len(attempts) >= practice.attempts:
             self.store.set_status(participant.id, "failed")
+            self._visits.let_go(participant)
         return passed
+
+    def withdraw(self, participant: Participant) -> None:
+        """End a participation for good; without effect when it has ended already."""
+        if self.store.participant(participant.code).status not in ("finished", "failed"):
+            self.store.set_status(participant.id, "withdrawn")
+        self._visits.let_go(participant)
 
     def _check_asking(self, participant: Participant) -> Participant:
         return _asking(self.store.participant(participant.code))
@@ -143,12 +169,7 @@ class StudyQueue:
     # questions and answers
 
     def next_question(self, participant: Participant) -> StoredQuestion | None:
-        """The question that waits for an answer, a new one if there is none; None at the end.
-
-        Raises:
-            NotAskingError: There is no consent yet, or the participation has ended.
-            NotReadyError: The next question comes from an oracle, which has not posted it yet.
-        """
+        """The question that waits for an answer, a new one if there is none; None at the end."""
         current, history = self.store.situation(participant.code)
         _asking(current)
         question = _waiting(history)
@@ -158,41 +179,23 @@ class StudyQueue:
             return None
         if question.shown_at is None:
             self.store.mark_shown(question.id)
-        if question.kind == "normal" and self._arms[participant.arm].planner not in (*INDEPENDENT, ORACLE):
+        if question.kind == "normal" and self._kind(participant).thinks(self._arms[participant.arm]):
             self._work(self._think, participant)
         return question
 
     def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
-        """Store an answer; when this returns, it is on the disk. The same key answers once.
-
-        Args:
-            participant: The participant.
-            key: Key of the question.
-            response: The answer, about the options as ``StoredQuestion.texts`` numbers them.
-            timing: What the browser measured.
-
-        Raises:
-            ValueError: An answer of another format than the study's.
-            LookupError, RuntimeError: As for ``Store.answer``.
-        """
-        self._check_format(response)
+        """Store an answer; when this returns, it is on the disk. The same key answers once."""
+        questions = self.config.questions
+        kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
+        if response.kind not in kinds:
+            raise ValueError(f"Expected an answer of the kind {' or '.join(kinds)}, got {response.kind}")
         receipt = self.store.answer(participant.id, key, response, timing)
         if receipt.first:
             self._work(self._prepare, participant)
         return receipt
 
-    def skip(self, participant: Participant, key: str, timing: Timing | None = None) -> Receipt:
-        """Leave a question without an answer; as for ``answer``."""
-        return self.answer(participant, key, Response.skip(), timing)
-
     def undo(self, participant: Participant, key: str) -> StoredQuestion | None:
-        """Take back the answer to the question with ``key``, the last one; its question waits for an answer again.
-
-        Raises:
-            NotAskingError: The study allows no undo, or the participation has ended.
-            UnknownQuestionError: It is not the last answer.
-            AnswerReadError: An oracle's loop has gone on with the answer.
-        """
+        """Take back the answer to the question with ``key``, the last one; its question waits for an answer again."""
         if not self.config.questions.undo:
             raise NotAskingError("Expected a study whose answers can be taken back, this one has undo = false")
         current = self._check_asking(participant)
@@ -205,44 +208,13 @@ class StudyQueue:
 
     def style(self, participant: Participant) -> Style | None:
         """The learnt taste of a participant who has finished, beside random prompts; None: there is nothing to show."""
-        count = self.config.style
-        if not count or self._is_oracle(participant):  # what was learnt is in the oracle's loop
-            return None
-        if self.store.participant(participant.code).status != "finished":
-            return None
-        seat = self._seat(participant)
-        with seat.lock:
-            shown = next((one for one in self.store.events(participant.id) if one["kind"] == STYLE), None)
-            if shown is not None:
-                return Style.from_json(shown["detail"])
-            arm = self._arms[participant.arm]
-            if arm.planner == FIXED:  # which learns nothing; random questions are learnt from in the same way
-                seat = Seat(self.materials, participant, Arm(arm.name, "random", prior=arm.prior))
-            session = seat.session(self.store.history(participant.id))
-            with self._turns.turn(_LAST):
-                style = make_style(self.materials, participant, session, count)
-        if style is None:
-            return None
-        style = Style.from_json(self.store.first_event(participant.id, STYLE, style.as_json()))
-        if self.pictures is not None:
-            self.pictures.ahead([*style.learnt, *style.random])
-        return style
+        return self._styles.find(participant)
 
     def prefer(self, participant: Participant, choice: Choice) -> str:
-        """Store which group the participant prefers; the first choice counts and is returned.
-
-        Raises:
-            NotAskingError: No groups were shown.
-        """
+        """Store which group the participant prefers; the first choice counts and is returned."""
         if self.style(participant) is None:
             raise NotAskingError("Expected a participant who was shown a learnt taste, got one who was not")
         return str(self.store.first_event(participant.id, STYLE_CHOICE, {"chosen": choice})["chosen"])
-
-    def _check_format(self, response: Response) -> None:
-        questions = self.config.questions
-        kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
-        if response.kind not in kinds:
-            raise ValueError(f"Expected an answer of the kind {' or '.join(kinds)}, got {response.kind}")
 
     # the next question
 
@@ -256,42 +228,40 @@ class StudyQueue:
         raise changed
 
     def _prepare_once(self, participant: Participant) -> StoredQuestion | None:
-        seat = self._seat(participant)
-        with seat.lock:
+        visit = self._visits.of(participant)
+        with visit.lock:
             current, history = self.store.situation(participant.code)
             waiting, status = _waiting(history), current.status
             if waiting is not None:
                 return waiting
             if status == "finished" or status in _NOT_ASKED:
+                self._visits.let_go(participant)
                 return None
             slots, place = self._slots(participant), len(history)
             slot = slots[place] if place < len(slots) else None
-            if slot is None or self._is_over(participant, seat, slot, history):
+            if slot is None or self._is_over(participant, visit, slot, history):
                 self.store.set_status(participant.id, "finished")
+                self._visits.let_go(participant)
                 self._work(self.style, participant)
                 return None
             if status == "consented":
                 self.store.set_status(participant.id, "asking")
-            return self._add(participant, seat, slot, history)
+            return self._add(participant, visit, slot, history)
 
-    def _is_over(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> bool:
+    def _is_over(self, participant: Participant, visit: Visit, slot: Slot, history: History) -> bool:
         """Whether the stopping rule ends the questions before this one."""
         if not self._stopping.is_due(slot):
             return False
-        with self._turns.turn(_WAITED_FOR):
-            return self._stopping.decide(participant, seat.session(history).progress(), len(history))
+        with self._computing.held(_WAITED_FOR):
+            return self._stopping.decide(participant, visit.session(history).progress(), len(history))
 
-    def _is_oracle(self, participant: Participant) -> bool:
-        """Whether an oracle posts the participant's questions that count."""
-        return self._arms[participant.arm].planner == ORACLE
+    def _kind(self, participant: Participant) -> ArmKind:
+        return kind_of(self._arms[participant.arm])
 
     def _slots(self, participant: Participant) -> list[Slot]:
         """The order; when an oracle has finished, without what it didn't post."""
-        slots = schedule(self.config, participant.number)
-        count = self._posts.final_count(participant.id) if self._is_oracle(participant) else None
-        if count is None:
-            return slots
-        return [slot for slot in slots if slot.kind not in ("normal", "repeat") or slot.index < count]
+        count = self._kind(participant).count(lambda: self._posts.final_count(participant.id))
+        return schedule(self.config, participant.number, count)
 
     def questions_left(self, participant: Participant, question: StoredQuestion) -> int | None:
         """About how many questions are left after this one; None: nobody knows."""
@@ -303,21 +273,18 @@ class StudyQueue:
         slots, place = self._slots(participant), len(history)
         if _waiting(history) is None or place >= len(slots):
             return []
-        slot, seat = slots[place], self._seat(participant)
-        if slot.kind == "normal" and not seat.is_independent:
+        slot, visit = slots[place], self._visits.of(participant)
+        if slot.kind == "normal" and not visit.is_independent:
             return []
-        return choose(self.materials, participant, slot, history, seat.choose).texts
+        return choose(self.materials, participant, slot, history, visit.choose).texts
 
-    def _add(self, participant: Participant, seat: Seat, slot: Slot, history: History) -> StoredQuestion:
-        """Choose the question of a slot and store it."""
+    def _add(self, participant: Participant, visit: Visit, slot: Slot, history: History) -> StoredQuestion:
         post = None
-        if slot.kind == "normal" and self._is_oracle(participant):
-            post = self._posts.find(participant.id, slot.index)
-            if post is None:
-                raise NotReadyError("Expected a question that the oracle has posted, there is none yet; try again soon")
-        planned = slot.kind == "normal" and post is None and not seat.is_independent
-        with self._turns.turn(_WAITED_FOR) if planned else nullcontext():
-            chosen = choose(self.materials, participant, slot, history, seat.choose, post)
+        if slot.kind == "normal":
+            post = self._kind(participant).post(lambda number: self._posts.find(participant.id, number), slot.index)
+        planned = slot.kind == "normal" and post is None and not visit.is_independent
+        with self._computing.held(_WAITED_FOR) if planned else nullcontext():
+            chosen = choose(self.materials, participant, slot, history, visit.choose, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -325,37 +292,30 @@ class StudyQueue:
 
     def _think(self, participant: Participant) -> None:
         """Let the planner work ahead while the question is read, unless somebody waits for a question."""
-        seat = self._seat(participant)
-        with self._turns.turn(_AHEAD):
-            if not seat.lock.acquire(blocking=False):  # the next question is being chosen already
+        with self._computing.held(_AHEAD):
+            visit = self._visits.of(participant)
+            if not visit.lock.acquire(blocking=False):  # the next question is being chosen already
                 return
             try:
-                history = self.store.history(participant.id)
+                current, history = self.store.situation(participant.code)
+                if current.status == "finished" or current.status in _NOT_ASKED:
+                    self._visits.let_go(participant)
+                    return
                 waiting = _waiting(history)
                 if waiting is not None and waiting.kind == "normal":
-                    session = seat.session(history)
+                    session = visit.session(history)
                     session.ask()
                     if self.config.questions.stopping is None:
                         session.planner.think()
                     else:
                         session.think()
             finally:
-                seat.lock.release()
+                visit.lock.release()
 
     # sessions and threads
 
-    def _seat(self, participant: Participant) -> Seat:
-        with self._lock:
-            seat = self._seats.pop(participant.id, None)
-            if seat is None:
-                seat = Seat(self.materials, participant, self._arms[participant.arm])
-            self._seats[participant.id] = seat
-            while len(self._seats) > _SEATS:
-                self._seats.popitem(last=False)
-            return seat
-
     def _work(self, work: Callable[[Participant], object], participant: Participant) -> None:
-        """Do something in a worker thread; what fails there is tried again, and raised, by ``next_question``."""
+        """Do something in a worker thread; what fails there is tried again, and raised, where somebody asks for it."""
         try:
             future = self._pool.submit(work, participant)
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
@@ -370,7 +330,6 @@ def _asking(participant: Participant) -> Participant:
 
 
 def _waiting(history: History) -> StoredQuestion | None:
-    """The question that waits for an answer."""
     return history[-1][0] if history and history[-1][1] is None else None
 
 

@@ -1,14 +1,30 @@
-"""The order of a participant's questions: practice, questions that count, attention checks, repeats, tests."""
+"""The order of a participant's questions, the arm that asks them, and the question of each slot."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edpbrl_gym._seeds import generator
-from edpbrl_gym.study.config import StudyConfig
-from edpbrl_gym.study.records import QuestionKind
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Slot", "schedule"]
+from edpbrl_gym._seeds import generator
+from edpbrl_gym.study.config import Arm, StudyConfig
+from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.records import History, Participant, Post, QuestionKind
+
+__all__ = ["Chosen", "Slot", "arm_of", "choose", "schedule"]
+
+
+def arm_of(arms: Sequence[Arm], number: int, seed: int) -> Arm:
+    """The arm of the participant with a number, from 0, by permuted-block randomisation.
+
+    A block is a random order in which each arm occurs as often as its weight, so that after every block the arms have
+    participants in the ratio of their weights. It depends on the seed and the number only.
+    """
+    slots = np.repeat(np.arange(len(arms)), [arm.weight for arm in arms])
+    block, place = divmod(number, len(slots))
+    return arms[int(generator(seed, "block of arms", block).permutation(slots)[place])]
 
 
 @dataclass(frozen=True)
@@ -16,17 +32,18 @@ class Slot:
     """A place in the order.
 
     Attributes:
-        kind: Kind of its question.
         index: Of a question that counts and of a test question, its number among these; of a repeat, the number of the
             one asked again.
     """
 
-    kind: QuestionKind
+    kind: QuestionKind  # kind of its question
     index: int = 0
 
 
-def schedule(config: StudyConfig, number: int) -> list[Slot]:
+def schedule(config: StudyConfig, number: int, count: int | None = None) -> list[Slot]:
     """The order for the participant with a number; it depends on the configuration and the number only.
+
+    Where only ``count`` questions that count are asked (``ArmKind.count``), the others and their repeats are left out.
 
     Attention checks, repeats and test questions come before the first question that a stopping rule may save. A repeat
     is of a question of the first half, at least a third of the questions later where that is possible; test questions
@@ -43,8 +60,55 @@ def schedule(config: StudyConfig, number: int) -> list[Slot]:
     for index in rng.permutation(checks.test).tolist():  # last, so that it moves no others
         after.setdefault(int(rng.integers((least + 1) // 2, least + 1)), []).append(Slot("test", index))
     slots = [Slot("practice")] * config.practice.questions
-    for count in range(config.questions.number + 1):
-        slots += after.get(count, [])
-        if count < config.questions.number:
-            slots.append(Slot("normal", count))
-    return slots
+    for place in range(config.questions.number + 1):
+        slots += after.get(place, [])
+        if place < config.questions.number:
+            slots.append(Slot("normal", place))
+    return [slot for slot in slots if count is None or slot.kind not in ("normal", "repeat") or slot.index < count]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A question to be stored; see ``StoredQuestion``."""
+
+    kind: QuestionKind
+    tokens: list[list[int]]
+    texts: list[str]
+    positions: list[int]
+    expected: int | None = None
+    repeat_of: int | None = None
+
+
+def choose(
+    materials: Materials,
+    participant: Participant,
+    slot: Slot,
+    history: History,
+    planned: Callable[[History], NDArray[np.int64]],
+    post: Post | None = None,
+) -> Chosen:
+    """The question of a slot, after the questions before it without those taken back.
+
+    Of one that counts, ``planned`` gives the prompts (K, h + 1) after this history; what an oracle has posted for the
+    slot is asked instead, and has no tokens.
+    """
+    config = materials.config
+    options = config.questions.options
+    rng = generator(config.seed, "question", participant.number, len(history))
+    positions = rng.permutation(options).tolist()
+    if post is not None:
+        return Chosen(slot.kind, [[] for _ in post.texts], post.texts, positions)
+    if slot.kind == "normal":
+        tokens = planned(history)
+        return Chosen(slot.kind, tokens.tolist(), list(materials.maker.texts(tokens)), positions)
+    if slot.kind == "repeat":
+        asked = [one for one, _ in history if one.kind == "normal"][slot.index]
+        if positions == asked.positions:
+            positions = [*positions[1:], positions[0]]  # in another order
+        return Chosen(slot.kind, asked.tokens, asked.texts, positions, repeat_of=asked.id)
+    if slot.kind == "test":  # the same for everybody
+        tokens = materials.draw_options(generator(config.seed, "test question", slot.index))
+    else:
+        tokens = materials.draw_options(rng)
+    expected = int(rng.integers(options)) if slot.kind == "attention" else None
+    return Chosen(slot.kind, tokens.tolist(), list(materials.maker.texts(tokens)), positions, expected)

@@ -1,34 +1,55 @@
-"""Questions and answers in a study's database: what was acknowledged is on the disk."""
+"""A study's database: participants, questions and answers; what was acknowledged is on the disk."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.participants_store import ParticipantsStore
+from edpbrl_gym.study.database import Database
+from edpbrl_gym.study.identifiers import identity_of
 from edpbrl_gym.study.posts import last_is_read
-from edpbrl_gym.study.reading import answer_of, question_of
 from edpbrl_gym.study.records import (
-    AnswerReadError,
     History,
     HistoryChangedError,
+    Participant,
     QuestionKind,
     Receipt,
+    Record,
+    Status,
     StoredQuestion,
-    StruckQuestionError,
     Timing,
+    UnknownParticipantError,
     UnknownQuestionError,
 )
-from edpbrl_gym.study.tables import answers, questions
-from edpbrl_gym.study.transactions import add_event_row, history_of, is_answered, live_questions, locked, now
+from edpbrl_gym.study.rows import (
+    add_event_row,
+    answer_of,
+    by_code,
+    changed,
+    delete_participant,
+    event_of,
+    history_of,
+    is_answered,
+    live_questions,
+    locked,
+    now,
+    participant_of,
+    question_of,
+    read_records,
+)
+from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, questions
 
-__all__ = ["History", "Store"]
+__all__ = ["Store"]
 
 
-class Store(ParticipantsStore):
+class Store:
     """The database of a study.
 
     Every method is one transaction; when one that writes returns, what it wrote survives a kill and a power cut. Safe
@@ -45,15 +66,182 @@ class Store(ParticipantsStore):
         FileNotFoundError, ValueError, ConnectionError: As for ``Database``.
     """
 
+    def __init__(self, url: str, *, config: str = "", document: str = "", create: bool = True) -> None:
+        from edpbrl_gym import __version__
+
+        self.database = Database(url, create=create)
+        self._origin = {"config": config, "code_version": __version__}
+        if config:
+            known = select(configs.c.fingerprint).where(configs.c.fingerprint == config)
+            with self.database.reading() as connection:
+                stored = connection.execute(known).first() is not None
+            if not stored:
+                self._try_insert(configs, {"fingerprint": config, "document": document, "first_used_at": now()})
+        self.secret = self.database.identity = self.claim("secret", secrets.token_urlsafe(32))
+
+    def close(self) -> None:
+        self.database.close()
+
+    def _try_insert(self, table: Any, row: dict[str, Any]) -> bool:
+        try:
+            with self.database.writing() as connection:
+                connection.execute(insert(table).values(**row))
+        except IntegrityError:
+            return False
+        return True
+
+    # what the study is
+
+    def claim(self, name: str, value: str) -> str:
+        """The value of a fact, which is ``value`` if it has none yet; it never changes."""
+        query = select(facts.c.value).where(facts.c.name == name)
+        with self.database.reading() as connection:
+            stored = connection.execute(query).scalar()
+        if stored is None:
+            self._try_insert(facts, {"name": name, "value": value})
+            with self.database.reading() as connection:
+                stored = connection.execute(query).scalar_one()
+        return str(stored)
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of participants that ever arrived, and of those deleted on request."""
+        with self.database.reading() as connection:
+            return {row.name: row.value for row in connection.execute(select(counters))}
+
+    # participants
+
+    def enrol(self, external: Mapping[str, str], arm_of: Callable[[int], str], *, language: str = "en") -> Participant:
+        """The participant with these external identifiers, a new one if there is none yet.
+
+        Args:
+            external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant. Those of
+                a visit, such as the SESSION_ID, are kept but do not tell participants apart; see ``identity_of``.
+            arm_of: Name of the arm by the participant's number.
+            language: Code of the language.
+        """
+        identity = None
+        if external:
+            identity = hashlib.sha256(json.dumps(identity_of(external)).encode()).hexdigest()
+        same = participants.c.identity == identity
+        with self.database.writing() as connection:
+            counter = counters.c.name == "participants"
+            number = connection.execute(select(counters.c.value).where(counter).with_for_update()).scalar_one()
+            known = None if identity is None else connection.execute(select(participants).where(same)).first()
+            if known is not None:
+                return participant_of(known)
+            connection.execute(update(counters).where(counter).values(value=number + 1))
+            row = {
+                "number": number,
+                "code": secrets.token_hex(12),  # people write it in letters, researchers type it: no hyphen first
+                "identity": identity,
+                "external": dict(external),
+                "arm": arm_of(number),
+                "language": language,
+                "status": "enrolled",
+                "created_at": now(),
+            }
+            return participant_of(connection.execute(insert(participants).values(**row).returning(participants)).one())
+
+    def participant(self, code: str) -> Participant:
+        with self.database.reading() as connection:
+            return participant_of(by_code(connection, code))
+
+    def situation(self, code: str) -> tuple[Participant, History]:
+        """The participant with a public code, and their ``history`` at the same moment; raises as ``participant``."""
+        with self.database.reading() as connection:
+            row = by_code(connection, code)
+            return participant_of(row), history_of(connection, row.id)
+
+    def participants(self) -> list[Participant]:
+        with self.database.reading() as connection:
+            rows = connection.execute(select(participants).order_by(participants.c.number)).all()
+        return [participant_of(row) for row in rows]
+
+    def records(self) -> list[Record]:
+        """Everything about all participants, in the order of arrival, in one state of the database."""
+        with self.database.reading() as connection:
+            return read_records(connection)
+
+    def record(self, participant: int) -> Record:
+        with self.database.reading() as connection:
+            found = read_records(connection, participant)
+        if not found:
+            raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
+        return found[0]
+
+    def consent(self, participant: int, version: str) -> Participant:
+        """Store that a participant agreed to a version of the consent text; the first consent counts."""
+        with self.database.writing() as connection:
+            row = locked(connection, participant)
+            if row.consented_at is None:
+                change = {"consent_version": version, "consented_at": now(), "status": "consented"}
+                row = changed(connection, participant, change)
+                add_event_row(connection, participant, "consent", {"version": version})
+            return participant_of(row)
+
+    def set_status(self, participant: int, status: Status) -> Participant:
+        """Change the status of a participant; the change is kept as an event."""
+        with self.database.writing() as connection:
+            row = locked(connection, participant)
+            if row.status != status:
+                add_event_row(connection, participant, "status", {"from": row.status, "to": status})
+                row = changed(connection, participant, {"status": status})
+            return participant_of(row)
+
+    def delete(self, participant: int) -> None:
+        """Delete everything about a participant; only the counter of deleted ones remembers it."""
+        with self.database.writing() as connection:
+            locked(connection, participant)
+            delete_participant(connection, participant)
+        self.database.empty_log()
+
+    # events
+
+    def add_event(self, participant: int | None, kind: str, detail: Mapping[str, Any] | None = None) -> None:
+        """Store something that happened, such as a checkpoint after a day or a change of tabs."""
+        with self.database.writing() as connection:
+            add_event_row(connection, participant, kind, dict(detail or {}))
+
+    def first_event(
+        self, participant: int, kind: str, detail: Mapping[str, Any], *, about: str | None = None
+    ) -> dict[str, Any]:
+        """Store something that happens to a participant once; the detail of the first time, whichever came first.
+
+        Several events of a kind are told apart by the entry ``about`` of their detail.
+        """
+        with self.database.writing() as connection:
+            locked(connection, participant)
+            same = select(events.c.detail).where(events.c.participant == participant, events.c.kind == kind)
+            for stored in connection.execute(same.order_by(events.c.id)).scalars():
+                if about is None or stored.get(about) == detail[about]:
+                    return dict(stored)
+            add_event_row(connection, participant, kind, dict(detail))
+            return dict(detail)
+
+    def add_event_number(self, number: int, participant: int, kind: str, detail: Mapping[str, Any]) -> bool:
+        """Store event ``number`` of a kind, counted from 0; False if there is one with this number already."""
+        count = select(func.count()).where(events.c.participant == participant, events.c.kind == kind)
+        with self.database.writing() as connection:
+            locked(connection, participant)
+            there = int(connection.execute(count).scalar_one())
+            if number > there:
+                raise ValueError(f"Expected event {there} of the kind {kind}, got event {number}")
+            if number == there:
+                add_event_row(connection, participant, kind, dict(detail))
+            return number == there
+
+    def events(self, participant: int) -> list[dict[str, Any]]:
+        """The events of a participant in order: kind, at, detail."""
+        query = select(events).where(events.c.participant == participant).order_by(events.c.id)
+        with self.database.reading() as connection:
+            return [event_of(row) for row in connection.execute(query)]
+
+    # questions and answers
+
     def history(self, participant: int) -> History:
         """The questions of a participant with their answers, in order, without those taken back."""
         with self.database.reading() as connection:
-            return history_of(connection, participant, questions.c.struck_by.is_(None))
-
-    def full_history(self, participant: int) -> History:
-        """All questions that a participant was ever asked with their answers, in the order of asking."""
-        with self.database.reading() as connection:
-            return history_of(connection, participant, questions.c.id.is_not(None), by=questions.c.id)
+            return history_of(connection, participant)
 
     def last_key(self, participant: int) -> str | None:
         """Key of the last answer, which can be taken back; None: there is none, or an oracle has read it."""
@@ -85,9 +273,6 @@ class Store(ParticipantsStore):
         """Store the question with a number; if another process has, its question is returned.
 
         The number must be that of the next question: ``len(history)``, when all before it are answered.
-
-        Raises:
-            HistoryChangedError: It isn't.
         """
         with self.database.writing() as connection:
             locked(connection, participant)
@@ -126,12 +311,6 @@ class Store(ParticipantsStore):
         """Answer the question with a key; when this returns, the answer is on the disk.
 
         The same key answers once: a second time returns the first answer, whatever the second one says.
-
-        Raises:
-            UnknownParticipantError: There is no such participant.
-            UnknownQuestionError: The participant has no question with this key; refused posts are kept as events.
-            StruckQuestionError: The question was taken back before it was answered; likewise.
-            ValueError: The question doesn't have these options.
         """
         with self.database.writing() as connection:
             locked(connection, participant)
@@ -143,47 +322,31 @@ class Store(ParticipantsStore):
                     return Receipt(answer_of(earlier), first=False)
                 if question.struck_by is None:
                     response.checked(len(question.texts))
-                    row = self._answer_row(participant, question.id, key, response, timing or Timing())
-                    return Receipt(answer_of(connection.execute(row).one()), first=True)
+                    timing = timing or Timing()
+                    row = {
+                        "participant": participant,
+                        "question": question.id,
+                        "key": key,
+                        "response": response.as_json(),
+                        "answered_at": now(),
+                        "first_input_ms": timing.first_input_ms,
+                        "answer_ms": timing.answer_ms,
+                        "visibility_changes": timing.visibility_changes,
+                        "viewport": None if timing.viewport is None else list(timing.viewport),
+                        **self._origin,
+                    }
+                    stored = connection.execute(insert(answers).values(**row).returning(answers)).one()
+                    return Receipt(answer_of(stored), first=True)
             why = "unknown" if question is None else "struck"
             add_event_row(connection, participant, "refused", {"why": why, "key": key[:40]})
         if question is None:
             raise UnknownQuestionError("Expected the key of a question of this participant, got another one")
-        raise StruckQuestionError("Expected the question that waits for an answer, got one that was taken back")
-
-    def _answer_row(self, participant: int, question: int, key: str, response: Response, timing: Timing) -> Any:
-        return (
-            insert(answers)
-            .values(
-                participant=participant,
-                question=question,
-                key=key,
-                response=response.as_json(),
-                answered_at=now(),
-                first_input_ms=timing.first_input_ms,
-                answer_ms=timing.answer_ms,
-                visibility_changes=timing.visibility_changes,
-                viewport=None if timing.viewport is None else list(timing.viewport),
-                **self._origin,
-            )
-            .returning(answers)
-        )
+        raise HistoryChangedError("Expected the question that waits for an answer, got one that was taken back")
 
     def undo(self, participant: int, key: str) -> StoredQuestion | None:
         """Take back the last answer, that to the question with ``key``: a copy of the question waits for an answer.
 
         Nothing is deleted: the answered question, and the one asked after it, are struck by an event.
-
-        Args:
-            participant: The participant.
-            key: Key of the last answered question. If it was taken back already, nothing changes.
-
-        Returns:
-            The question that waits for an answer now; None: there is none.
-
-        Raises:
-            UnknownQuestionError: It is not the key of the last answer, nor of one taken back.
-            AnswerReadError: An oracle's loop has gone on with the answer.
         """
         with self.database.writing() as connection:
             locked(connection, participant)
@@ -198,7 +361,7 @@ class Store(ParticipantsStore):
                     raise UnknownQuestionError("Expected the key of the last answer, got another one")
                 return None if pending is None else question_of(pending)
             if last.kind == "normal" and last_is_read(connection, participant):
-                raise AnswerReadError(
+                raise UnknownQuestionError(
                     "Expected an answer that no oracle has read, this one can't be taken back any more"
                 )
             event = add_event_row(connection, participant, "undo", {"number": last.number})
@@ -206,10 +369,3 @@ class Store(ParticipantsStore):
             connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))
             names = ("number", "kind", "tokens", "texts", "positions", "expected", "repeat_of")
             return self._insert_question(connection, participant, {name: getattr(last, name) for name in names})
-
-    def question(self, participant: int, key: str) -> StoredQuestion | None:
-        """The question of a participant with a key, also one taken back; None: there is none."""
-        wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
-        with self.database.reading() as connection:
-            row = connection.execute(wanted).first()
-        return None if row is None else question_of(row)

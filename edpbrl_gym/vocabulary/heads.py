@@ -8,6 +8,7 @@ new must not share heads with the training side.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,13 +42,10 @@ def head_word(token: str) -> str:
 
     Leading prepositions and articles are left out, the rest is cut at the next one, and of what remains, without a
     participle before the cut, the last word is the head: "portrait of a captain" gives "portrait", "two foxes curled up
-    on straw" gives "fox", "under the low beams" gives "beam". A rule of this size errs ("a kingfisher diving" gives
-    "diving"); then two tokens are kept together, or apart, that need not be. A text without words is its own head.
-
-    Args:
-        token: Any phrase. In languages other than English it is mostly the last word.
+    on straw" gives "fox". A text without words is its own head; in other languages it is mostly the last word.
     """
-    words = _WORD.findall(fold(token))
+    text = fold(token)
+    words = [text[found.start() : found.end()] for found in _WORD.finditer("".join(map(_letter, text)))]
     start = 0
     while start < len(words) - 1 and words[start] in _CLAUSE:
         start += 1
@@ -55,7 +53,12 @@ def head_word(token: str) -> str:
     if end < len(words):
         while end - start > 1 and _is_between(words[end - 1]):
             end -= 1
-    return _singular(words[end - 1]) if words else fold(token)
+    return _singular(words[end - 1]) if words else text
+
+
+def _letter(character: str) -> str:
+    """The character; an "x" for one that is a part of a word without being a letter: marks of vowels, joiners."""
+    return "x" if unicodedata.category(character)[0] == "M" or character in "\u200c\u200d" else character
 
 
 def _is_between(word: str) -> bool:

@@ -1,45 +1,57 @@
-"""Reading a vocabulary from a folder of token files, with errors that name file and line."""
+"""Reading a vocabulary, built in or from a folder of token files, with errors that name file and line."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from edpbrl_gym._files import errors_naming
-from edpbrl_gym.vocabulary.built_in import BUILT_IN, locate
+from edpbrl_gym._texts import read_lines
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 from edpbrl_gym.vocabulary.vocabulary import Vocabulary
 
-__all__ = ["load_vocabulary"]
+__all__ = ["BUILT_IN", "BuiltIn", "built_in_name", "load_vocabulary"]
 
 _log = logging.getLogger(__name__)
-_NAMES = ", ".join(BUILT_IN)
-_LINE_END = "\r\n|\r|\n"  # not splitlines(): it also breaks at characters that no editor takes for line ends
+_DATA = Path(__file__).resolve().parent / "data"
 
 
-def _read_lines(path: Path) -> list[str]:
-    with errors_naming(path):
-        data = path.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark first
-    except UnicodeDecodeError as error:
-        line = len(re.split(_LINE_END.encode(), data[: error.start]))
-        raise ValueError(
-            f"Expected UTF-8 text in {path}, got byte 0x{data[error.start]:02x} at line {line}; save the file as UTF-8"
-        ) from None
-    lines = re.split(_LINE_END, normalise(text))
-    if lines[-1] == "":
-        lines.pop()
-    return lines
+class BuiltIn(NamedTuple):
+    """Folder of a built-in vocabulary, and the names of its steps in prompt order."""
+
+    folder: Path
+    order: tuple[str, ...]
+
+
+BUILT_IN: dict[str, BuiltIn] = {
+    # the paper's order
+    "images": BuiltIn(_DATA / "images", ("bases", "ambient", "style", "composition", "lighting", "detail")),
+    "interiors": BuiltIn(_DATA / "interiors", ("room", "furnishing", "palette", "style", "light", "detail")),
+}
+"""Name -> vocabulary: "images", any image that a prompt can describe, and "interiors", rooms."""
+
+
+def _locate(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...] | None]:
+    """Return the folder that a path or a built-in name stands for, and the order of a built-in vocabulary."""
+    if path is None:
+        return BUILT_IN["images"]
+    if isinstance(path, str) and path in BUILT_IN:
+        if any(Path(path).glob("*.txt")):
+            _log_folder(path)
+        return BUILT_IN[path]
+    return Path(path).expanduser(), None
+
+
+@functools.cache  # once per process, although every environment asks
+def _log_folder(name: str) -> None:
+    _log.warning("Took the built-in vocabulary %r, not the folder %s; write ./%s for the folder", name, name, name)
 
 
 def _read_tokens(path: Path) -> tuple[str, ...]:
-    """Return the tokens of one file, one per line, composed, trimmed and with runs of white space as one space."""
-    lines = _read_lines(path)
+    lines = [normalise(line) for line in read_lines(path)]
     if not any(line.strip() for line in lines):
         raise ValueError(f"Expected at least one token in {path}, got an empty file; write one token per line")
     first_seen: dict[str, int] = {}
@@ -55,7 +67,7 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
         if folded in first_seen:
             raise ValueError(
                 f"Expected distinct tokens in {path}, got {token!r} at line {number} and already at line "
-                f"{first_seen[folded]} (case and spaces folded); remove one of the lines"
+                f"{first_seen[folded]} (case, spaces and what can't be seen folded); remove one of the lines"
             )
         first_seen[folded] = number
         tokens.append(token)
@@ -65,13 +77,6 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
 def _step_name(name: str) -> str:
     """Return the name without its ending .txt, composed: some file systems decompose accents."""
     return normalise(name[:-4] if name.lower().endswith(".txt") else name)
-
-
-def _kind(file: Path) -> str:
-    """The type of an ignored file, if its name doesn't show why it was ignored."""
-    if file.is_dir():
-        return " (a folder)"
-    return "" if file.is_file() else " (not a regular file)"
 
 
 @functools.cache  # once per process, although every environment reads the folder
@@ -99,7 +104,8 @@ def _token_files(folder: Path) -> dict[str, Path]:
                 "remove the link"
             )
         if file.suffix.lower() != ".txt" or not file.is_file():
-            ignored.append(f"{file.name!a}" + _kind(file))
+            kind = " (a folder)" if file.is_dir() else "" if file.is_file() else " (not a regular file)"
+            ignored.append(f"{file.name!a}{kind}")
             continue
         step = _step_name(file.name)
         if step in files:
@@ -143,11 +149,9 @@ def _ordered_names(folder: Path, files: dict[str, Path], order: Sequence[str] | 
 def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[str] | None = None) -> Vocabulary:
     """Return a built-in vocabulary, or that of a folder: one ``.txt`` file per prompt step, one token per line.
 
-    H is the number of ``.txt`` (or ``.TXT``) files directly in the folder. Names that begin with a dot are ignored;
-    other files are named in the log. Unicode is composed (NFC), spaces around a token are trimmed and runs of white
-    space become one space; lines end in LF, CRLF or CR. A file must not contain a token twice (composition, case and
-    spaces folded). Two files may contain the same token: as an action of two steps it has two feature rows. The
-    built-in files have no token in common.
+    Names that begin with a dot are ignored; other files are named in the log. Unicode is composed (NFC), spaces around
+    a token are trimmed and runs of white space become one space. A file must not contain a token twice (composition,
+    case and spaces folded); two files may.
 
     Args:
         path: "images" (5,159 tokens; also None) or "interiors" (408 tokens about rooms), or the folder. A built-in name
@@ -159,23 +163,30 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
     Raises:
         FileNotFoundError: The folder is missing, has no ``.txt`` file, or contains a broken link.
         NotADirectoryError: ``path`` is a file.
-        ValueError: An empty path, an empty file, an empty line, a repeated token, a line of more than 1,000 characters
-            or with invisible characters (control, zero-width, bidirectional), bytes that are not UTF-8, two files for
-            one step, or an order that names a missing file, repeats a file or omits one. The message names file and
-            line.
+        ValueError: An empty path or file, a line that is no token, a repeated token, bytes that are no Unicode text,
+            two files for one step, or an order that does not name each file once. The message names file and line.
     """
+    known = ", ".join(BUILT_IN)
     if path is not None and not os.fspath(path):
         raise ValueError(
-            f"Expected a folder of .txt files, got an empty path; leave it out or name a built-in one ({_NAMES})"
+            f"Expected a folder of .txt files, got an empty path; leave it out or name a built-in one ({known})"
         )
-    folder, own_order = locate(path)
+    folder, own_order = _locate(path)
     if not folder.exists():
         raise FileNotFoundError(
             f"Expected a folder of .txt files at {folder}, got nothing there; check the path, or give a built-in "
-            f"name ({_NAMES}) in place of a path"
+            f"name ({known}) in place of a path"
         )
     if not folder.is_dir():
         raise NotADirectoryError(f"Expected a folder of .txt files, got the file {folder}; give the folder around it")
     files = _token_files(folder)
     names = _ordered_names(folder, files, own_order if order is None else order)
     return Vocabulary(tuple(names), tuple(_read_tokens(files[name]) for name in names))
+
+
+def built_in_name(vocabulary: Vocabulary) -> str | None:
+    """The name of the built-in vocabulary with these steps and tokens; None for any other."""
+    for name, built_in in BUILT_IN.items():
+        if built_in.order == vocabulary.names and load_vocabulary(name) == vocabulary:
+            return name
+    return None

@@ -1,27 +1,36 @@
-"""``Vocabulary``: the tokens of every prompt step, with splits, subsets and prompt texts."""
+"""``Vocabulary``: the tokens of every prompt step, with splits, subsets, prompt texts, and whether K options differ."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._validation import check_choice_of, check_count, check_integers, check_number
+from edpbrl_gym._validation import Feedback, check_choice_of, check_count, check_integers, check_number
 from edpbrl_gym.vocabulary.heads import draw_heads
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
-__all__ = ["SEPARATOR", "Vocabulary"]
+__all__ = ["SEPARATOR", "Vocabulary", "check_enough_options"]
+
 
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
 
 
 def _composed(token: str) -> str:
     return normalise(token) if isinstance(token, str) else token  # _check_step rejects other types with their index
+
+
+def _trimmed(token: str) -> str:
+    """The token as in a file; one that can't be read is left for _check_step to refuse."""
+    if not isinstance(token, str) or refusal(token.replace("\t", " ")) is not None:
+        return token
+    return " ".join(token.split())
 
 
 def _check_step(name: str, tokens: Sequence[str]) -> None:
@@ -45,7 +54,7 @@ def _check_step(name: str, tokens: Sequence[str]) -> None:
         if folded in first_index:
             raise ValueError(
                 f"Expected distinct tokens in step {name!r}, got {token!r} at indices {first_index[folded]} and "
-                f"{index} (case and spaces folded); keep one"
+                f"{index} (case, spaces and what can't be seen folded); keep one"
             )
         first_index[folded] = index
 
@@ -62,8 +71,7 @@ class Vocabulary:
 
     Raises:
         TypeError: A token is not a string.
-        ValueError: No step, repeated names, a step without tokens, an empty or repeated token, a token of more than
-            1,000 characters or with invisible characters (control, zero-width, bidirectional).
+        ValueError: No step, repeated names, a step without tokens, or a repeated token or one that can't be read.
     """
 
     names: tuple[str, ...]
@@ -87,6 +95,31 @@ class Vocabulary:
             _check_step(name, step)
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"Expected distinct step names, got {self.names}")
+
+    @classmethod
+    def from_lists(cls, steps: Mapping[str, Sequence[str]] | Sequence[Sequence[str]]) -> Vocabulary:
+        """A vocabulary from the tokens of each step, as ``load_vocabulary`` would read them from files.
+
+        Args:
+            steps: Name of each step -> its tokens, in prompt order; or the tokens of each step, whose names then are
+                "step 1", "step 2", ...
+
+        Raises:
+            TypeError: Steps or tokens that are no sequences, such as sets, or a token that is no string.
+            ValueError: As for the class.
+        """
+        if isinstance(steps, (str, Set)) or not isinstance(steps, Iterable):
+            raise TypeError(
+                f"Expected the tokens of each step as a dict or a list of lists, got {type(steps).__name__}; for a "
+                "folder of files use load_vocabulary"
+            )
+        named = (
+            dict(steps) if isinstance(steps, Mapping) else {f"step {n}": one for n, one in enumerate(steps, start=1)}
+        )
+        for name, tokens in named.items():
+            if isinstance(tokens, (str, Set, Mapping)) or not isinstance(tokens, Iterable):
+                raise TypeError(f"Expected the tokens of {name!r} as a list of strings, got {type(tokens).__name__}")
+        return cls(tuple(named), tuple(tuple(map(_trimmed, tokens)) for tokens in named.values()))
 
     @property
     def horizon(self) -> int:
@@ -116,8 +149,7 @@ class Vocabulary:
             indices: Token index per step, at most H; fewer give a partial prompt, none the empty text.
 
         Raises:
-            TypeError: The indices are not integers.
-            ValueError: There are more than H indices, or one is out of range for its step.
+            TypeError, ValueError: The indices are no integers, more than H, or one is out of range for its step.
         """
         checked_indices = check_integers(indices, "indices", shape=(None,), hint="give one token index per step")
         if len(checked_indices) > self.horizon:
@@ -168,19 +200,16 @@ class Vocabulary:
             if by == "token":
                 test_indices = set(rng.permutation(size)[:held_out].tolist())
             else:
-                test_indices = self._draw_heads(step, held_out, rng)
+                try:
+                    test_indices = draw_heads(tokens, held_out, rng)
+                except ValueError as error:
+                    raise ValueError(
+                        f"Expected at least 2 head words in step {self.names[step]!r} to split it by head, but "
+                        f"{error}; add tokens, or split by token"
+                    ) from None
             sides[0].append(tuple(t for i, t in enumerate(tokens) if i not in test_indices))
             sides[1].append(tuple(t for i, t in enumerate(tokens) if i in test_indices))
         return Vocabulary(self.names, tuple(sides[0])), Vocabulary(self.names, tuple(sides[1]))
-
-    def _draw_heads(self, step: int, count: int, rng: np.random.Generator) -> set[int]:
-        try:
-            return draw_heads(self.tokens[step], count, rng)
-        except ValueError as error:
-            raise ValueError(
-                f"Expected at least 2 head words in step {self.names[step]!r} to split it by head, but {error}; "
-                "add tokens, or split by token"
-            ) from None
 
     def subset(self, per_step: int, seed: int) -> Vocabulary:
         """Return at most ``per_step`` tokens of every step, drawn without replacement, in their own order.
@@ -197,3 +226,33 @@ class Vocabulary:
             indices = np.sort(np.random.default_rng([seed, step]).permutation(len(tokens))[:per_step])
             steps.append(tuple(tokens[i] for i in indices))
         return Vocabulary(self.names, tuple(steps))
+
+
+def check_enough_options(vocabulary: Vocabulary, num_options: int, feedback: Feedback) -> None:
+    """Raise a ValueError if a step that asks does not have K different options; the message names it.
+
+    With feedback "truncated", the options of step h are the partial prompts of h + 1 tokens; with "state", its tokens;
+    with "prompt", the last step alone asks, about complete prompts.
+    """
+    counts = [math.prod(vocabulary.sizes[: step + 1]) for step in range(vocabulary.horizon)]
+    if feedback == "state":
+        counts = list(vocabulary.sizes)
+    if feedback == "prompt":
+        if counts[-1] < num_options:
+            raise ValueError(
+                f"Expected at least K = {num_options} different complete prompts, so that all options of a question "
+                f"differ, got {counts[-1]}; ask with fewer options, or add tokens."
+            )
+        return
+    too_few = [
+        f"{count} at step {step} ({vocabulary.names[step]})" for step, count in enumerate(counts) if count < num_options
+    ]
+    if not too_few:
+        return
+    option_kind = "partial prompts" if feedback == "truncated" else "tokens"
+    order = "begin with a longer file, " if feedback == "truncated" and vocabulary.horizon > 1 else ""
+    raise ValueError(
+        f"Expected at least K = {num_options} different {option_kind} at every step, so that all options of a question "
+        f"differ, got {', '.join(too_few)}; ask with at most K = {min(counts)} options, {order}add tokens, or compare "
+        "complete prompts (feedback 'prompt')."
+    )

@@ -1,4 +1,4 @@
-"""Workers: processes of this machine, those of a Dask cluster, and jobs of SLURM."""
+"""Workers: processes of this machine, and those of a Dask cluster."""
 
 from edpbrl_gym.workers.cluster import ClusterError, DaskCluster
 from edpbrl_gym.workers.processes import LocalProcesses, WorkersLostError

@@ -1,8 +1,4 @@
-"""Calls on the workers of a Dask cluster.
-
-Every call is sent as bytes, in a function that is pickled with its code: a scheduler reads all that it passes on, and
-need not have this package. A worker checks what it has before it reads the bytes.
-"""
+"""Calls on the workers of a Dask cluster, which read a call only where versions and folders are the same."""
 
 from __future__ import annotations
 
@@ -15,16 +11,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-import edpbrl_gym
-from edpbrl_gym._compat import Need, check_installed
+from edpbrl_gym._compat import Need, check_installed, versions
 from edpbrl_gym._files import mark
 from edpbrl_gym._threads import one_thread
-from edpbrl_gym.workers.versions import versions
 
-__all__ = ["ClusterError", "DaskCluster", "check_pythons", "perform"]
+__all__ = ["ClusterError", "DaskCluster", "perform"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,33 +33,27 @@ class ClusterError(RuntimeError):
 
 
 class DaskCluster:
-    """The workers of a Dask scheduler, as an ``Executor``; a context manager.
+    """The workers of a Dask scheduler, as an ``Executor``; a context manager, which leaves the cluster as it is.
 
     A worker does one call at a time, with one thread of BLAS. It must see the folder of the work and the folder in
     which this process runs, and have the same versions as this process: all is checked on the worker before each call.
 
     A scheduler gives up a task when more workers than its ``distributed.scheduler.allowed-failures`` (3) have died
-    with it, whether they ran it or only held it. So no worker is sent more than two calls, and a call that was given up
-    is sent again under a new name, with which the scheduler counts from zero; its settings stay as they are.
+    with it. So no worker is sent more than two calls, and a call that was given up is sent again under a new name.
     """
 
     def __init__(self, address: str, *, timeout: float = 10.0) -> None:
-        """Connect.
-
-        Args:
-            address: Of the scheduler, such as tcp://host:8786.
-            timeout: Seconds to wait for the scheduler, also where the connection is lost.
+        """Connect to the scheduler, at an address such as tcp://host:8786, within ``timeout`` seconds.
 
         Raises:
-            ClusterError: If there is no scheduler, or scheduler and workers have another version of Python.
-            ModuleNotFoundError: If Dask's ``distributed`` is not installed.
+            ClusterError: If there is no scheduler.
         """
         check_installed(Need("distributed", "--dask"))
         from distributed import Client
 
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # our errors say it in a line
         self._address = address
-        self._said: set[str] = set()
+        self._waits = False  # whether it has been said that there is no worker
         try:
             self._client: Any = Client(address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -74,22 +61,11 @@ class DaskCluster:
                 f"Expected a Dask scheduler at {address!r} within {timeout:g} s, got none "
                 f"({str(error) or type(error).__name__}); check the address that `dask scheduler` has printed"
             ) from error
-        try:
-            check_pythons(self._ask(self._client.get_versions))
-        except BaseException:
-            self.close()
-            raise
 
-    def __enter__(self) -> DaskCluster:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the cluster, which goes on; calls that have not begun are dropped."""
+    def __exit__(self, *error: object) -> None:
         self._client.close()
 
     def map_unordered(
@@ -98,64 +74,55 @@ class DaskCluster:
         """As ``Executor.map_unordered``.
 
         Raises:
-            ClusterError: If a worker lacks a version or a folder, workers died with every try of a call, or the
-                connection is lost.
+            ClusterError: If a worker lacks something, workers died with every try of a call, or the connection is lost.
         """
-        with mark(folder) as name:
-            yield from self._map(function, arguments, _site(folder, name))
-
-    def _map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], site: dict[str, Any]
-    ) -> Iterator[Any]:
         from distributed import CancelledError, KilledWorker, as_completed
 
-        task = _task()
         waiting, losses = deque(range(len(arguments))), Counter[int]()
         done, running = as_completed(loop=self._client.loop), dict[Any, int]()
-        try:
-            while waiting or running:
-                while waiting and len(running) < 2 * max(1, self._workers()):
-                    place = waiting.popleft()
-                    future = self._submit(task, function, arguments[place], site)
-                    running[future] = place
-                    done.add(future)
-                future = self._next(done)
-                place = running.pop(future)
-                try:
-                    result = future.result()
-                except KilledWorker as error:
-                    losses[place] += 1
-                    if losses[place] == _LOSSES:
-                        raise ClusterError(
-                            f"Expected a worker to live until {_name(function, arguments[place])} is done, all that "
-                            f"held it died in {_LOSSES} tries ({error}); do they have enough memory? What is finished "
-                            "stays, the same command goes on"
-                        ) from error
-                    waiting.append(place)  # after those that killed nobody
-                    continue
-                except CancelledError as error:
-                    raise self._lost() from error
-                except OSError as error:
-                    if future.status == "error":  # the call's own
-                        raise
-                    raise self._lost() from error
-                del future  # or the scheduler would make the result again, where the worker that has it dies
-                yield result
-        finally:
-            if running and self._client.status == "running":
-                self._client.cancel(list(running))
+        with mark(folder) as name:
+            site = {"folder": str(folder), "name": name, "start": os.getcwd(), "installed": versions()}
+            try:
+                while waiting or running:
+                    while waiting and len(running) < 2 * max(1, self._count_workers()):
+                        index = waiting.popleft()
+                        future = self._submit(function, arguments[index], site)
+                        running[future] = index
+                        done.add(future)
+                    future = self._next(done)
+                    index = running.pop(future)
+                    try:
+                        result = future.result()
+                    except KilledWorker as error:
+                        losses[index] += 1
+                        if losses[index] == _LOSSES:
+                            raise ClusterError(
+                                f"Expected a worker to live until {_name(function, arguments[index])} is done, all "
+                                f"that held it died in {_LOSSES} tries ({error}); do they have enough memory? What is "
+                                "finished stays, the same command goes on"
+                            ) from error
+                        waiting.append(index)  # after those that killed nobody
+                        continue
+                    except CancelledError as error:
+                        raise self._lost() from error
+                    except OSError as error:
+                        if future.status == "error":  # the call's own
+                            raise
+                        raise self._lost() from error
+                    del future  # or the scheduler would make the result again, where the worker that has it dies
+                    yield result
+            finally:
+                if running and self._client.status == "running":
+                    self._client.cancel(list(running))
 
-    def _submit(
-        self, task: Callable[..., Any], function: Callable[..., Any], values: tuple[Any, ...], site: dict[str, Any]
-    ) -> Any:
+    def _submit(self, function: Callable[..., Any], values: tuple[Any, ...], site: dict[str, Any]) -> Any:
         import cloudpickle
         import dask
 
         work = cloudpickle.dumps((function, values))
-        name = f"{_name(function, values)}-{uuid.uuid4().hex}"
         # few calls are under way at a time: what all of them share may be large
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            return self._client.submit(task, work, edpbrl_gym.__version__, site, key=name)
+            return self._client.submit(perform, work, key=f"{_name(function, values)}-{uuid.uuid4().hex}", **site)
 
     def _next(self, done: Any) -> Any:
         """Wait for a call to end; where all workers have gone meanwhile, say so."""
@@ -163,40 +130,19 @@ class DaskCluster:
         while not done.has_ready():
             time.sleep(_PAUSE)
             if time.monotonic() - asked > _SILENCE:
-                self._workers()
+                self._count_workers()
                 asked = time.monotonic()
         return next(done)
 
-    def _workers(self) -> int:
-        """How many there are now."""
-        threads = self._ask(self._client.nthreads)
-        if threads:
-            self._said.discard("none")
-        else:
-            self._say("none", "The scheduler %s has no worker; the work goes on when one comes", self._address)
-        several = sum(count > 1 for count in threads.values())
-        if several:
-            self._say(
-                "threads",
-                "%d of %d workers have more than one thread, they do one call at a time nevertheless; start them with "
-                "--nthreads 1, one for each core",
-                several,
-                len(threads),
-            )
-        return len(threads)
-
-    def _say(self, what: str, message: str, *values: object) -> None:
-        """Log a warning, once."""
-        if what not in self._said:
-            self._said.add(what)
-            _log.warning(message, *values)
-
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        """Ask the scheduler."""
+    def _count_workers(self) -> int:
         try:
-            return question()
+            count = len(self._client.nthreads())
         except OSError as error:
             raise self._lost() from error
+        if not count and not self._waits:
+            _log.warning("The scheduler %s has no worker; the work goes on when one comes", self._address)
+        self._waits = not count
+        return count
 
     def _lost(self) -> ClusterError:
         return ClusterError(
@@ -206,115 +152,43 @@ class DaskCluster:
 
 
 def _name(function: Callable[..., Any], values: tuple[Any, ...]) -> str:
-    """Of a call, for messages and the dashboard: that of its unit, where it has one."""
+    """Of a call: that of its unit, where it has one."""
     return next((value.part for value in values if hasattr(value, "part")), getattr(function, "__name__", "call"))
 
 
-def check_pythons(found: Any) -> None:
-    """Refuse another minor version of Python: code of one can't be read by another.
-
-    Args:
-        found: What ``Client.get_versions`` returns.
-
-    Raises:
-        ClusterError: If the scheduler or a worker has another one.
-    """
-
-    def python(one: Any) -> str:
-        return ".".join(one["host"]["python"].split(".")[:2])
-
-    here = python(found["client"])
-    for name, one in {"the scheduler": found["scheduler"], **found["workers"]}.items():
-        if python(one) != here:
-            raise ClusterError(
-                f"Expected Python {here} in the whole cluster, as here; {name} has {python(one)}; start it in the "
-                "same environment"
-            )
-
-
-# -- on a worker -------------------------------------------------------------------------------------------------------
-
-
-def _task() -> Callable[..., Any]:
-    """What a worker calls. It is pickled with its code, since no module has it by its name: see the module."""
-
-    def task(work: bytes, version: str, site: dict[str, Any]) -> Any:
-        try:
-            import edpbrl_gym
-
-            installed = edpbrl_gym.__version__
-        except ImportError as error:
-            installed = str(error)
-        if installed != version:
-            from distributed import get_worker
-
-            raise RuntimeError(
-                f"Expected edpbrl-gym {version} on the worker {get_worker().address}, as here, got {installed}; start "
-                "it in the same environment"
-            )
-        from edpbrl_gym.workers.cluster import perform
-
-        return perform(work, **site)
-
-    return task
-
-
-def _site(folder: Path, name: str) -> dict[str, Any]:
-    """What every worker must have as this process has it: arguments of ``perform``."""
-    return {"folder": str(folder), "name": name, "start": os.getcwd(), "installed": versions()}
-
-
 def perform(work: bytes, *, folder: str, name: str, start: str, installed: dict[str, str]) -> Any:
-    """Do a call on a worker.
+    """Do a call, the pickled function and its arguments, on a worker.
 
     Args:
-        work: The pickled function and its arguments.
-        folder: The folder of the work.
-        name: A file in it, there while the work goes on.
+        work: The call.
+        folder: Of the work; a file ``name`` is in it while the work goes on.
+        name: See ``folder``.
         start: Folder in which the command was started: relative paths are of there.
         installed: Versions that the coordinator has.
-
-    Returns:
-        What the function returns.
 
     Raises:
         ClusterError: If the worker lacks one of these.
     """
     import cloudpickle
-
-    with _alone:  # the count of BLAS threads and the working folder are those of the whole process
-        _check_worker(Path(folder), name, start, installed)
-        with chdir(start), one_thread():
-            try:
-                function, values = cloudpickle.loads(work)
-            except (ImportError, AttributeError) as error:
-                raise ClusterError(
-                    f"Expected the code of the work on {_worker()}, got {error}; install it there, or start the "
-                    "worker with its folder in PYTHONPATH"
-                ) from error
-            return function(*values)
-
-
-def _check_worker(folder: Path, name: str, start: str, installed: dict[str, str]) -> None:
-    others = versions()
-    different = sorted(one for one in {*others, *installed} if others.get(one) != installed.get(one))
-    if different:
-        listed = "; ".join(f"{one} is {others.get(one)} there, {installed.get(one)} here" for one in different)
-        raise ClusterError(f"Expected the same versions on {_worker()}: {listed}; start it in the same environment")
-    if not (folder / name).exists():
-        raise ClusterError(
-            f"Expected {_worker()} to see the folder {folder}, it does not; choose one that all workers see under the "
-            "same name (--out, --cache, EDPBRL_CACHE), on the same machine or in a shared file system"
-        )
-    if not os.path.isdir(start):
-        raise ClusterError(
-            f"Expected {_worker()} to see the folder {start}, of which relative paths are, it does not; start the "
-            "command in a folder that all workers see"
-        )
-
-
-def _worker() -> str:
-    """The worker, for messages."""
     from distributed import get_worker
 
-    return f"the worker {get_worker().address}"
+    worker, others = f"the worker {get_worker().address}", versions()
+    if different := sorted(one for one in {*others, *installed} if others.get(one) != installed.get(one)):
+        listed = "; ".join(f"{one} is {others.get(one)} there, {installed.get(one)} here" for one in different)
+        raise ClusterError(f"Expected the same versions on {worker}: {listed}; start it in the same environment")
+    for needed, there in ((folder, os.path.exists(os.path.join(folder, name))), (start, os.path.isdir(start))):
+        if not there:
+            raise ClusterError(
+                f"Expected {worker} to see the folder {needed}, it does not; choose one that all workers see under the "
+                "same name (--out, --cache, EDPBRL_CACHE, and where the command is started), on the same machine or in "
+                "a shared file system"
+            )
+    with _alone, chdir(start), one_thread():  # both are of the whole process
+        try:
+            function, values = cloudpickle.loads(work)
+        except (ImportError, AttributeError) as error:
+            raise ClusterError(
+                f"Expected the code of the work on {worker}, got {error}; install it there, or start the worker with "
+                "its folder in PYTHONPATH"
+            ) from error
+        return function(*values)

@@ -27,9 +27,6 @@ class LocalProcesses:
 
     Where one of several processes dies, all are started again, and calls that had no result are made again. If that
     happens ten times without any result in between, one of the calls may be what kills its process.
-
-    Attributes:
-        count: How many.
     """
 
     def __init__(self, jobs: int | None = None) -> None:
@@ -69,11 +66,11 @@ def _in_processes(processes: int, function: Callable[..., Any], arguments: Seque
         pool = joblib.Parallel(
             n_jobs=processes, return_as="generator_unordered", pre_dispatch=at_once, inner_max_num_threads=1
         )
-        calls = [joblib.delayed(_numbered)(place, function, values) for place, values in waiting.items()]
+        calls = [joblib.delayed(_numbered)(index, function, values) for index, values in waiting.items()]
         results = pool(calls)
         try:
-            for place, result in results:
-                del waiting[place]
+            for index, result in results:
+                del waiting[index]
                 losses = 0
                 yield result
         except BrokenProcessPool as error:
@@ -85,9 +82,9 @@ def _in_processes(processes: int, function: Callable[..., Any], arguments: Seque
                     "What is finished stays, the same command goes on"
                 ) from error
             _log.warning("A process died; %d calls without a result are made again", len(waiting))
-            for place in list(waiting)[:at_once]:  # those under way go last, so that the others are done first
-                waiting[place] = waiting.pop(place)
+            for index in list(waiting)[:at_once]:  # those under way go last, so that the others are done first
+                waiting[index] = waiting.pop(index)
 
 
-def _numbered(place: int, function: Callable[..., Any], values: tuple[Any, ...]) -> tuple[int, Any]:
-    return place, function(*values)
+def _numbered(index: int, function: Callable[..., Any], values: tuple[Any, ...]) -> tuple[int, Any]:
+    return index, function(*values)

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._base_environment import base_environment
-from edpbrl_gym.envs.wrappers.lanes import LaneTracker
+from edpbrl_gym.envs.common import LaneTracker
 
 __all__ = ["LearnedReward", "LearnedRewardVector"]
 
@@ -54,11 +54,6 @@ class LearnedRewardVector(VectorWrapper, RecordConstructorArgs):
     """``LearnedReward`` for a vector environment: one encoder call per step for all lanes.
 
     A step that only resets a lane (autoreset mode NEXT_STEP) has reward 0.
-
-    Args:
-        env: A vector environment.
-        theta: The taste, shape (d,).
-        kind: "final" or "step", see ``LearnedReward``.
     """
 
     def __init__(self, env: VectorEnv, theta: ArrayLike, kind: Kind = "final") -> None:

@@ -114,11 +114,7 @@ class LegalActions(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class LegalActionsVector(VectorWrapper, RecordConstructorArgs):
-    """``LegalActions`` for a vector environment; ``infos["played_action"]`` is an integer array (num_envs,).
-
-    Args:
-        env: A vector environment whose lanes have a ``Discrete`` action space from 0 and ``action_mask`` in infos.
-    """
+    """``LegalActions`` for a vector environment; ``infos["played_action"]`` is an integer array (num_envs,)."""
 
     def __init__(self, env: VectorEnv) -> None:
         RecordConstructorArgs.__init__(self)

@@ -12,10 +12,9 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from edpbrl_gym._base_environment import base_environment, check_shows, shown_features
-from edpbrl_gym._feedback import Feedback, check_feedback
-from edpbrl_gym._validation import check_count
+from edpbrl_gym._validation import Feedback, check_count, check_feedback
 from edpbrl_gym.comparisons import Comparisons, Queries
-from edpbrl_gym.envs.wrappers.lanes import LaneTracker
+from edpbrl_gym.envs.common import LaneTracker
 from edpbrl_gym.oracles import Oracle, answers_of, check_oracle
 
 __all__ = ["PreferenceQuery"]
@@ -222,6 +221,9 @@ class PreferenceQuery(VectorWrapper, RecordConstructorArgs):
             encoder = getattr(self._base, "encoder", None)
             if encoder is not None:
                 self._setting |= {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
+            words = getattr(getattr(self._base, "vocabulary", None), "fingerprint", None)
+            if words is not None:
+                self._setting["vocabulary_fingerprint"] = words
             maps = getattr(self._base, "feature_maps", ())
             if maps:
                 self._setting["feature_map"] = list(maps)

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Booleans, Indices
 from edpbrl_gym._validation import check_number
-from edpbrl_gym.envs.common import check_complete, check_lane_actions
-from edpbrl_gym.envs.infos import LaneInfos, final_infos, lane_infos
-from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv
+from edpbrl_gym.envs.common import LaneInfos, check_complete, check_lane_actions, final_infos, first_seed, lane_infos
+from edpbrl_gym.envs.text_generation import TextGenerationVectorEnv
 from edpbrl_gym.language.decoding import PrefixDecoder
 from edpbrl_gym.language.model import LanguageModel
 
@@ -30,7 +29,7 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
     Lanes need different numbers of tokens for a word, so at the level of tokens they can't be compared step by step.
     Here the action of a lane is the index of the language model that writes its next word (lane b * K + q plays policy
     q, as everywhere: ``numpy.arange(num_envs) % K``), and the observation after step h is the prefix of its first h
-    words, as ``edpbrl_gym.language.sampling.word_prefixes`` cuts it. A lane whose prompt has fewer words keeps its last
+    words, as ``edpbrl_gym.language.words.word_prefixes`` cuts it. A lane whose prompt has fewer words keeps its last
     prefix. All lanes terminate after step H, so ``PreferenceQuery`` over this wrapper asks H questions an episode.
 
     A word is complete when the token after it is drawn; that token is held for the next step, so it is drawn by the
@@ -93,9 +92,8 @@ class WordSteps(VectorWrapper, RecordConstructorArgs):
         mask = (options or {}).get("reset_mask")
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else np.array(mask)
         observations, _ = self.lanes_env.reset(seed=seed, options=options)
-        first = seed if seed is None or isinstance(seed, int | np.integer) else seed[0]
-        if first is not None:
-            self._rng = np.random.default_rng(int(first))
+        if (first := first_seed(seed, self.num_envs)) is not None:
+            self._rng = np.random.default_rng(first)
         self._begin(mask)
         return observations, self._infos(mask)
 

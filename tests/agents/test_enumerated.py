@@ -1,7 +1,5 @@
 """The agent that asks about all images of a noise, end to end on a tiny diffusion model."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest
@@ -11,9 +9,7 @@ from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.diffusion import enumerate_episodes
 from edpbrl_gym.envs.wrappers import PreferenceQuery
-from edpbrl_gym.envs.wrappers.described import MappedFeaturesVector
-from edpbrl_gym.estimation import GaussianPrior, estimate
-from edpbrl_gym.features.maps import RandomFourierFeatures
+from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners import TokenFeatures
 from edpbrl_gym.planners.adaptive import AdaptivePlanner
@@ -101,39 +97,6 @@ def test_it_learns_a_taste(model):
     assert np.corrcoef(centred @ agent.planner.estimate.theta, centred @ theta)[0, 1] > 0.8
 
 
-@pytest.mark.parametrize("blocks", ["last", "all"])
-def test_what_the_choice_looks_at(model, blocks, monkeypatch):
-    env = lanes(model)
-    agent = agent_for(env, blocks=blocks, prior_noises=1).learn()
-    seen = []
-    monkeypatch.setattr(agent.planner, "replace_items", lambda rows: seen.append(rows))
-    observations, infos = env.reset(seed=5)
-    agent.predict(observations)
-    trees = enumerate_episodes(env.unwrapped.model, [int(infos["noise_seed"][0])])
-    paths = np.stack([trees.path_features(sequence[None])[0] for sequence in trees.sequences()])
-    expected = paths[:, -1] if blocks == "last" else paths.sum(axis=1)
-    np.testing.assert_allclose(seen[0], expected, atol=1e-4)
-
-
-def test_a_noise_is_enumerated_once(model):
-    env = lanes(model, num_noises=2)
-    agent = agent_for(env, posterior="ridge").learn()
-    for seed in range(6):
-        agent.predict(env.reset(seed=seed)[0])
-    calls = env.unwrapped.model.model_calls
-    agent.predict(env.reset(seed=0)[0])
-    assert env.unwrapped.model.model_calls == calls
-
-
-def test_mapped_features(model):
-    env = lanes(model)
-    rows = enumerate_episodes(env.unwrapped.model, [0, 1]).features[-1].reshape(-1, 12)
-    mapped = MappedFeaturesVector(env, RandomFourierFeatures.from_rows(rows, 16))
-    agent = agent_for(mapped, posterior="ridge").learn()
-    answers = collect(mapped, agent, SyntheticUser(np.ones(16)), episodes=2, observe=True)
-    assert answers.features.shape == (2 * B, K, 16) and agent.planner.estimate.theta.shape == (16,)
-
-
 def test_a_saved_agent_continues_where_it_was(model, tmp_path):
     env = lanes(model)
     agent = agent_for(env, prior=GaussianPrior.isotropic(12, 0.5), score="variance", draws=8).learn()
@@ -165,13 +128,3 @@ def test_wrong_lanes(model):
         agent_for(ChainEnv())
     with pytest.raises(ValueError, match="at least num_options = 10 sequences of actions, got 9"):
         agent_for(lanes(model, count=10, shared=10), num_options=10)
-    with pytest.raises(ValueError, match="blocks"):
-        agent_for(lanes(model), blocks="first")
-
-
-def test_an_estimate_from_its_answers_is_the_librarys(model):
-    env = lanes(model)
-    prior = GaussianPrior.isotropic(12, 1.0)
-    agent = agent_for(env, prior=prior).learn()
-    answers = collect(env, agent, SyntheticUser(taste(), mode="sampled"), episodes=4, observe=True)
-    np.testing.assert_allclose(agent.planner.estimate.theta, estimate(answers, prior=prior).theta, atol=1e-6)

@@ -1,18 +1,14 @@
 """The agent whose policies are language models: learning, playing, questions, files."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest
 
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.agents.reinforce import ReinforceAgent
 from edpbrl_gym.collection.collect import collect
 from edpbrl_gym.envs.wrappers import PreferenceQuery, WordSteps
-from edpbrl_gym.language.sampling import word_prefixes
-from edpbrl_gym.language.settings import ReinforceSettings
+from edpbrl_gym.language.words import word_prefixes
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.lane_environments import ChainEnv
 from tests.helpers.tiny_language_model import write_tiny_model
@@ -53,7 +49,6 @@ def saved(learnt, tmp_path_factory):
 
 
 def play(agent, env, steps=8, **options):
-    """Prompts of the first episode of every lane, and how many steps each took."""
     observation, info = env.reset(seed=0)
     texts, done = [None] * env.num_envs, np.zeros(env.num_envs, dtype=bool)
     for _ in range(steps):
@@ -132,21 +127,6 @@ def test_a_cached_step_is_a_fresh_one(folder, learnt):
         observation, *_ = env.step(action)
 
 
-def test_a_single_environment(folder, learnt):
-    env = gymnasium.make(ID, model=folder, words=3, max_tokens=8)
-    observation, _ = env.reset(seed=0)
-    action, _ = learnt.predict(observation)
-    assert np.ndim(action) == 0 and env.unwrapped.action_masks()[action]
-
-
-def test_word_steps_are_played_by_its_models(folder, learnt):
-    env = WordSteps(lanes(folder), learnt.policies.language_models(), seed=0)
-    env.reset(seed=0)
-    for _ in range(3):
-        _, _, terminated, _, info = env.step(np.arange(4) % 2)
-    assert terminated.all() and all(len(text.split()) <= 3 for text in info["prompt"])
-
-
 def test_questions_of_an_environment_by_the_recipe(folder, learnt, saved):
     """``collect`` over WordSteps: what the agent's models write word by word, at the temperature they learnt at."""
     agent = type(learnt).load(saved, lanes(folder))
@@ -181,23 +161,6 @@ def test_lanes_of_tokens_are_not_compared(folder, learnt, saved):
     agent.play_on(PreferenceQuery(WordSteps(lanes(folder), agent.policies.language_models()), lanes=2, oracle=user))
 
 
-def test_questions_are_truncated_prompts(learnt):
-    questions = learnt.sample_queries(5, seed=3)
-    assert questions.features.shape == (15, 2, 6) and questions.texts is not None
-    np.testing.assert_array_equal(questions.episode, np.repeat(np.arange(5), 3))
-    np.testing.assert_array_equal(questions.step, np.tile(np.arange(3), 5))
-    for episode in range(5):
-        for option in range(2):
-            full = questions.texts[episode * 3 + 2][option]
-            for step, text in enumerate(word_prefixes(full, 3)):
-                assert questions.texts[episode * 3 + step][option] == text
-                row = HashEncoder().encode([text])[0]
-                np.testing.assert_array_equal(questions.features[episode * 3 + step, option], row)
-    again, other = learnt.sample_queries(5, seed=3), learnt.sample_queries(5, seed=4)
-    assert again.texts == questions.texts != other.texts
-    assert learnt.sample_queries(5, seed=3, base=True).texts != questions.texts
-
-
 @pytest.mark.parametrize("kind", ["adapters", "copies"])
 def test_saving_and_loading(folder, tmp_path, kind):
     env = lanes(folder)
@@ -205,7 +168,6 @@ def test_saving_and_loading(folder, tmp_path, kind):
     agent.save(tmp_path)
     found = type(agent).load(tmp_path, lanes(folder))
     assert found.training == agent.training and found.history == agent.history and found.kind == kind
-    assert found.sample_queries(2).texts == agent.sample_queries(2).texts
     observation, _ = env.reset(seed=0)
     np.testing.assert_array_equal(found.predict(observation)[0], agent.predict(observation)[0])
     made(env).save(tmp_path / "untrained")
@@ -222,25 +184,10 @@ def test_training_goes_on_in_its_folder(folder, tmp_path):
     assert len(again.history.iterations) == 3
 
 
-def test_settings_as_an_object(folder):
-    fitting = dict(TRAINING, words=3, max_tokens=8, episodes=2, regularization=0.5, seed=2)
-    settings = ReinforceSettings(**fitting)
-    assert made(lanes(folder), training=settings, seed=2, regularization=0.5).training == settings
-    for name, other in [("words", 8), ("max_tokens", 9), ("episodes", 3), ("regularization", 1.0), ("seed", 9)]:
-        with pytest.raises(ValueError, match=f"training with {name} = .*, got {other}"):
-            made(lanes(folder), training=ReinforceSettings(**{**fitting, name: other}), seed=2, regularization=0.5)
-
-
-def test_the_criterion_is_d_by_default(folder):
-    assert made(lanes(folder)).criterion == "D"
-    assert ReinforceAgent(lanes(folder), num_options=2, episodes=2).criterion == "D"
-    assert make_agent("random", ChainEnv(), num_options=2, episodes=2).criterion == "V"
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"criterion": "V"}, ValueError, "criterion 'D'.*got 'V'"),
+        ({"criterion": "V"}, ValueError, "optimises no other, as one of 'D', got 'V'"),
         ({"training": {"words": 3}}, TypeError, "training with fields among iterations, .*got 'words'"),
         ({"training": {"speed": 3}}, TypeError, "got 'speed'"),
         ({"training": {"learning_rate": -1}}, ValueError, "learning_rate > 0"),
@@ -254,11 +201,8 @@ def test_wrong_arguments(folder, options, error, message):
         made(lanes(folder), **options)
 
 
-def test_an_environment_without_a_language_model():
+def test_other_environments(folder, learnt):
     with pytest.raises(TypeError, match=r"\.language_model; ChainEnv has not"):
         make_agent("reinforce", ChainEnv(), num_options=2, episodes=2, criterion="D")
-
-
-def test_observations_of_another_environment(folder, learnt):
     with pytest.raises(ValueError, match=r"token ids of shape \(n, 8\)"):
         learnt.predict(np.zeros((4, 5), dtype=np.int64))

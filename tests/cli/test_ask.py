@@ -1,8 +1,7 @@
 """`edpbrl ask` through pipes and pseudo-terminals: answers, resuming, kills, locks, refusals."""
 
-from __future__ import annotations
-
 import io
+import itertools
 import os
 import shlex
 import signal
@@ -21,7 +20,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.personalize.taste import load_taste
 from tests.helpers.commands import refused
 from tests.helpers.communities import known_types
-from tests.helpers.small_vocabulary import write_embedded, write_vocabulary
+from tests.helpers.small_vocabulary import TOKENS, write_embedded, write_vocabulary
 from tests.helpers.terminals import PROGRAM, Terminal, events, told
 
 
@@ -34,17 +33,8 @@ def words(tmp_path_factory):
 def begin(words, tmp_path):
     """The arguments that begin questions in a folder."""
     vocabulary, encoder = words
-    return [
-        "ask",
-        "--out",
-        str(tmp_path / "ask"),
-        "--vocabulary",
-        vocabulary,
-        "--encoder",
-        encoder,
-        "--num-options",
-        "4",
-    ]
+    given = ["--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "4"]
+    return ["ask", "--out", str(tmp_path / "ask"), *given]
 
 
 def piped(monkeypatch, text, *arguments):
@@ -71,23 +61,28 @@ def test_answers_from_a_pipe_make_the_taste_of_edpbrl_estimate(begin, words, tmp
     assert taste.provenance == same.provenance
     line = next(line for line in printed.splitlines() if "edpbrl personalize" in line)
     following = shlex.split(line.partition(": ")[2])[1:]
+    assert "--vocabulary" not in following  # the taste knows it
     assert main([*following, "--count", "2", "--out", str(tmp_path / "prompts.csv")]) == 0
+    written = capsys.readouterr().out
+    assert "words of its own (1-bases 8, 2-ambient 8, 3-lighting 8), with which the taste was learnt" in written
+    prompts = (tmp_path / "prompts.csv").read_text(encoding="utf-8")
+    assert any(light in prompts for light in TOKENS["3-lighting"])
 
 
-@pytest.mark.parametrize(
-    ("form", "lines", "expected"),
-    [
-        ("best-worst", "2 4\n1 3\n", [("best_worst", [1, 3]), ("best_worst", [0, 2])]),
-        ("ranking", "3 1\n2\n4 3 2 1\n", [("partial", [2, 0]), ("best", [1]), ("ranking", [3, 2, 1, 0])]),
-    ],
-)
-def test_formats(begin, tmp_path, monkeypatch, capsys, form, lines, expected):
-    assert piped(monkeypatch, lines, *begin, "--format", form) == 0
-    assert told(tmp_path / "ask") == expected
-    assert load_taste(tmp_path / "ask/taste.safetensors").provenance["questions"] == len(expected)
+def test_the_prompts_on_the_last_screen_and_in_the_folder_differ(begin, tmp_path, monkeypatch, capsys):
+    assert piped(monkeypatch, "3\n1\n2\n", *begin, "--count", "7") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    lines = (tmp_path / "ask/prompts.txt").read_text(encoding="utf-8").splitlines()
+    prompts = [line.split(", ") for line in lines]
+    assert len(prompts) == 7
+    for first, second in itertools.combinations(prompts, 2):
+        assert sum(map(str.__eq__, first, second)) <= 1  # half of three phrases, rounded down
+    assert "Phrases you like and dislike" in printed
+    places = [printed.index(", ".join(prompt), printed.index("What you like, as prompts")) for prompt in prompts]
+    assert places == sorted(places) and "Only" not in printed[places[-1] :]
 
 
-@pytest.mark.parametrize("bad", ["5", "1 2 2", b"\xff\xfe"])
+@pytest.mark.parametrize("bad", ["1 2 2", b"\xff\xfe"])
 def test_a_bad_line_of_a_pipe_ends_with_its_number_and_loses_nothing(begin, tmp_path, monkeypatch, capsys, bad):
     text = b"3\n" + (bad if isinstance(bad, bytes) else bad.encode()) + b"\n2\n"
     assert piped(monkeypatch, text, *begin) == 1
@@ -129,43 +124,26 @@ def test_other_questions_in_the_same_folder_are_refused(begin, words, tmp_path, 
     assert (tmp_path / "ask/session/journal.jsonl").read_bytes() == before
 
 
-def test_a_vocabulary_whose_files_changed_is_refused(words, tmp_path, monkeypatch, capsys):
+def test_a_vocabulary_that_changed_and_damaged_settings_are_refused(words, tmp_path, monkeypatch, capsys):
     folder = write_vocabulary(tmp_path / "words")
-    begin = [
-        "ask",
-        "--out",
-        str(tmp_path / "ask"),
-        "--vocabulary",
-        str(folder),
-        "--encoder",
-        words[1],
-        "--num-options",
-        "3",
-    ]
+    given = ["--vocabulary", str(folder), "--encoder", words[1], "--num-options", "3"]
+    begin = ["ask", "--out", str(tmp_path / "ask"), *given]
     assert piped(monkeypatch, "1\n", *begin) == 0
     capsys.readouterr()
     (folder / "2-ambient.txt").write_text("cheerful\nsolemn\nfestive\n", encoding="utf-8")
     refused(capsys, begin, 1, "Expected the tokens of", "they have changed since")
+    (tmp_path / "ask/ask.json").write_text('{"format_of_file": "edpbrl-gym ask 9"}')
+    refused(capsys, begin, 1, "Expected the settings of `edpbrl ask` in", "another version")
 
 
-def test_bad_arguments_and_foreign_folders_are_refused(begin, tmp_path, capsys):
-    refused(capsys, [*begin, "--num-options", "1"], 2, "num-options")
-    refused(capsys, [*begin, "--num-options", "2", "--format", "best-worst"], 2, ">= 3")
-    refused(capsys, [*begin, "--planner", "foo"], 2, "Expected a planner among")
+def test_a_planner_of_best_options_and_foreign_folders_are_refused(begin, tmp_path, capsys):
     own = "tests.helpers.session_planners:GreedyPlanner"
     refused(capsys, [*begin, "--planner", own], 2, "learns from best options only")
-    refused(capsys, [*begin, "--prior", "nothing.safetensors"], 2, "found none")
-    assert not (tmp_path / "ask/session").exists()
+    assert not (tmp_path / "ask").exists()
+    (tmp_path / "ask").mkdir()
     (tmp_path / "ask/answers.parquet").write_text("someone's")
     refused(capsys, begin, 2, "Expected no answers.parquet in")
     assert (tmp_path / "ask/answers.parquet").read_text() == "someone's"
-
-
-def test_damaged_settings_are_refused(begin, tmp_path, monkeypatch, capsys):
-    assert piped(monkeypatch, "1\n", *begin) == 0
-    capsys.readouterr()
-    (tmp_path / "ask/ask.json").write_text('{"format_of_file": "edpbrl-gym ask 9"}')
-    refused(capsys, begin, 1, "Expected the settings of `edpbrl ask` in", "another version")
 
 
 def test_all_answers_taken_back_leave_no_taste(begin, tmp_path, monkeypatch, capsys):
@@ -174,19 +152,17 @@ def test_all_answers_taken_back_leave_no_taste(begin, tmp_path, monkeypatch, cap
     assert piped(monkeypatch, "u\nu\n", *begin) == 0
     printed = capsys.readouterr().out
     assert "There is no answer to take back yet." in printed and "Nothing learnt yet." in printed
-    assert not (tmp_path / "ask/taste.safetensors").exists() and not (tmp_path / "ask/answers.parquet").exists()
+    left = {path.name for path in (tmp_path / "ask").iterdir()}
+    assert not left & {"taste.safetensors", "answers.parquet", "prompts.txt"}
     assert piped(monkeypatch, "s\ns\n", *begin) == 0
-    assert [answer.kind for answer in Comparisons.from_parquet(tmp_path / "ask/answers.parquet").responses] == [
-        "skip"
-    ] * 2
+    assert told(tmp_path / "ask") == [("skip", [])] * 2
 
 
-@pytest.mark.parametrize("feedback", ["truncated", "state"])
-@pytest.mark.parametrize("planner", ["adaptive", "random"])
-def test_other_planners_and_feedback_never_show_an_option_twice(
-    begin, tmp_path, monkeypatch, capsys, feedback, planner
-):
-    assert piped(monkeypatch, "1\n2\n3\n4\n", *begin, "--feedback", feedback, "--planner", planner) == 0
+@pytest.mark.parametrize(("feedback", "planner"), [("truncated", "random"), ("state", "adaptive")])
+def test_other_planners_and_feedback_never_show_an_option_twice(begin, tmp_path, monkeypatch, feedback, planner):
+    other = ["--feedback", feedback, "--planner", planner, "--format", "ranking"]
+    assert piped(monkeypatch, "1\n2 3\n3\n4 3 2 1\n", *begin, *other) == 0
+    assert [kind for kind, _ in told(tmp_path / "ask")] == ["best", "partial", "best", "ranking"]
     answers = Comparisons.from_parquet(tmp_path / "ask/answers.parquet")
     assert len(answers) == 4 and all(len(set(texts)) == 4 for texts in answers.texts)
 
@@ -203,9 +179,6 @@ def test_under_a_population(begin, tmp_path, monkeypatch, capsys):
     known_types(4.0 * np.eye(2, 10)).save(place)
     capsys.readouterr()
     refused(capsys, ["ask", "--out", str(tmp_path / "ask")], 1, "Expected the population with which the session")
-
-
-# -- processes ---------------------------------------------------------------------------------------------------------
 
 
 def started(*arguments):
@@ -225,15 +198,13 @@ def read_until(process, text):
     return seen
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2])
-def test_a_killed_process_loses_no_answer_and_the_folder_is_free(begin, tmp_path, monkeypatch, capsys, delay):
+def test_a_killed_process_loses_no_answer_and_the_folder_is_free(begin, tmp_path, monkeypatch, capsys):
     process = started(*begin)
     for number in (3, 1, 2):
         read_until(process, b"Question")
         process.stdin.write(f"{number}\n".encode())
         read_until(process, f"You: {number}".encode())
     process.stdin.write(b"4\n")
-    time.sleep(delay)
     process.kill()
     process.wait()
     seen = told(tmp_path / "ask")
@@ -254,9 +225,6 @@ def test_a_second_process_is_refused(begin, tmp_path, capsys):
     process.stdin.write(b"2\n")
     process.stdin.close()
     assert process.wait(60) == 0 and told(tmp_path / "ask") == [("best", [1])]
-
-
-# -- terminals ---------------------------------------------------------------------------------------------------------
 
 
 def test_single_keys(begin, tmp_path):
@@ -298,28 +266,17 @@ def test_a_key_pressed_twice_answers_once(begin, tmp_path):
     assert told(tmp_path / "ask") == [("best", [2])]
 
 
-@pytest.mark.parametrize("form", ["best-worst", "ranking"])
-def test_keys_of_other_formats(begin, tmp_path, form):
-    with Terminal(*begin, "--format", form) as terminal:
+def test_keys_of_another_format_and_ctrl_c(begin, tmp_path):
+    with Terminal(*begin, "--format", "best-worst") as terminal:
         terminal.question(1)
-        terminal.press("42" if form == "best-worst" else "42\r")
+        terminal.press("42")
         terminal.until("You: 4 2")
-        terminal.question(2)
-        terminal.press("\x04")  # Ctrl-D
-        assert terminal.end() == 0
-    assert told(tmp_path / "ask") == [("best_worst" if form == "best-worst" else "partial", [3, 1])]
-
-
-def test_ctrl_c_stops_as_q_does(begin, tmp_path):
-    with Terminal(*begin) as terminal:
-        terminal.question(1)
-        terminal.press("1")
         terminal.question(2)
         terminal.press("\x03")
         terminal.until("What you like, as prompts")
         assert terminal.end() == 0
         assert termios.tcgetattr(terminal.follower) == terminal.before
-    assert told(tmp_path / "ask") == [("best", [0])]
+    assert told(tmp_path / "ask") == [("best_worst", [3, 1])]
 
 
 def test_a_terminated_process_restores_the_terminal(begin, tmp_path):
@@ -349,19 +306,6 @@ def test_more_than_nine_options_are_typed_as_numbers(words, tmp_path):
         terminal.press("q\n")
         assert terminal.end() == 0
     assert told(tmp_path / "ask") == [("best", [10])]
-
-
-def test_a_dumb_terminal_reads_lines(begin, tmp_path):
-    with Terminal(*begin, term="dumb") as terminal:
-        terminal.until("Type 1-4")
-        time.sleep(1.0)
-        terminal.press("2\n")
-        terminal.until("You: 2")
-        terminal.until("Type 1-4")
-        time.sleep(1.0)
-        terminal.press("\x04")
-        assert terminal.end() == 0
-    assert told(tmp_path / "ask") == [("best", [1])]
 
 
 def long_ago(out, days):
@@ -403,3 +347,61 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
         terminal.press("q")
         assert terminal.end() == 0
     assert told(out)[-1] == ("best", [1]) and len(told(out)) == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "keys", "told_levels", "asked"),
+    [
+        (("--format", "rating"), "425", [3, 1, 4], "how much do you like it, from 1 to 5?"),
+        (("--format", "rating", "--levels", "3"), "313", [2, 0, 2], "from 1 to 3?"),
+        (("--format", "like"), "212", [1, 0, 1], "do you like it? 1 no, 2 yes"),
+    ],
+)
+def test_one_prompt_at_a_time_is_rated_with_single_keys(words, tmp_path, more, keys, told_levels, asked):
+    vocabulary, encoder = words
+    out = tmp_path / "ask"
+    given = ["ask", "--out", str(out), "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "1", *more]
+    with Terminal(*given) as terminal:
+        terminal.until("One prompt at a time")
+        for number, key in enumerate(keys, start=1):
+            assert asked in terminal.question(number)
+            terminal.press("9" + key)  # 9 is no level
+            terminal.until(f"You: {key}")
+        terminal.question(len(keys) + 1)
+        terminal.press("q")
+        terminal.until("Written from 3 questions")
+    answers = Comparisons.from_parquet(out / "answers.parquet")
+    assert [answer.levels for answer in answers.responses] == [(level,) for level in told_levels]
+    assert load_taste(out / "taste.safetensors").provenance["questions"] == 3
+
+
+def test_several_are_rated_in_a_pipe_and_the_same_taste_is_estimated(words, tmp_path, monkeypatch, capsys):
+    vocabulary, encoder = words
+    out = tmp_path / "ask"
+    given = ["ask", "--out", out, "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "2"]
+    assert piped(monkeypatch, "5 1\n2,2\ns\nu\n4 5\n", *given, "--format", "rating") == 0
+    assert [one.levels for one in Comparisons.from_parquet(out / "answers.parquet").responses] == [
+        (4, 0),
+        (1, 1),
+        (3, 4),
+    ]
+    estimated = [
+        "estimate",
+        out / "answers.parquet",
+        "--vocabulary",
+        vocabulary,
+        "--out",
+        tmp_path / "theta.safetensors",
+    ]
+    assert main([str(argument) for argument in estimated]) == 0
+    one, other = load_taste(out / "taste.safetensors"), load_taste(tmp_path / "theta.safetensors")
+    np.testing.assert_array_equal(one.theta, other.theta)
+    assert "levels" not in (out / "ask.json").read_text()
+    assert piped(monkeypatch, "6\n", *given, "--format", "rating") == 1
+    assert "Expected 2 numbers from 1 to 5" in capsys.readouterr().err
+
+
+def test_the_best_of_one_is_no_question(words, tmp_path, capsys):
+    vocabulary, encoder = words
+    given = ["ask", "--out", str(tmp_path / "ask"), "--vocabulary", vocabulary, "--encoder", encoder]
+    refused(capsys, [*given, "--num-options", "1"], 2, "num_options (K)", ">= 2")

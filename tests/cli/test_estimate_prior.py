@@ -1,8 +1,10 @@
 """`edpbrl estimate` with its priors: the ridge, the vocabulary's embeddings, and a scale from the answers."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -13,15 +15,9 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.question_files import read_answers
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.likelihood import Response, make_response_model
+from edpbrl_gym.likelihood import Response, make_format
 from edpbrl_gym.personalize.taste import load_taste
-from edpbrl_gym.vocabulary import load_vocabulary
-from tests.helpers.small_vocabulary import write_vocabulary
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return write_vocabulary(tmp_path_factory.mktemp("words") / "words")
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +59,6 @@ def test_the_ridge_of_the_regularization(run, comparisons):
     np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
 
 
-def test_the_diagnosis_is_that_of_the_estimate(run, comparisons, capsys):
-    run("--prior", "ridge")
-    assert "Diagnosis" not in capsys.readouterr().out
-    run("--prior", "ridge", "--diagnose")
-    said = capsys.readouterr().out
-    for line in estimate(comparisons).diagnose().summary().splitlines():
-        assert line in said
-
-
 def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
     """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
     taste = run("--vocabulary", words)
@@ -89,7 +76,7 @@ def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tok
 def study(words, tmp_path_factory):
     """A design's questions, all answered with 1."""
     folder = tmp_path_factory.mktemp("study")
-    given = ["design", "--vocabulary", str(words), "--solver", "random", "--episodes", "4", "--split", "train"]
+    given = ["design", "--vocabulary", words, "--solver", "random", "--episodes", "4", "--split", "train"]
     assert main([*given, "--seed", "3", "--out", str(folder)]) == 0
     table = pandas.read_csv(folder / "questions.csv")
     table["choice"] = 1
@@ -117,7 +104,7 @@ def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, m
         assert main(["estimate", str(moved / "questions.csv"), "--out", str(out)]) == 1
         error = capsys.readouterr().err
         assert said in error and "give --vocabulary" in error
-    assert main(["estimate", str(moved / "questions.csv"), "--vocabulary", str(words), "--out", str(out)]) == 0
+    assert main(["estimate", str(moved / "questions.csv"), "--vocabulary", words, "--out", str(out)]) == 0
     assert load_taste(out).provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
 
 
@@ -147,12 +134,12 @@ def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, 
     shutil.copy(study / "questions.csv", tmp_path / "copied.csv")
     comparisons.to_parquet(tmp_path / "silent.parquet")
     out = ["--out", str(tmp_path / "theta")]
-    for name in ("copied.csv", "silent.parquet"):
-        for prior in ("words", "embeddings"):
-            assert main(["estimate", str(tmp_path / name), "--prior", prior, *out]) == 2
-            assert "give --vocabulary FOLDER, or --prior ridge" in capsys.readouterr().err
-        assert main(["estimate", str(tmp_path / name), "--prior", "ridge", *out]) == 0
-    assert main(["estimate", str(tmp_path / "copied.csv"), "--vocabulary", "nowhere", *out]) == 1
+    assert main(["estimate", str(tmp_path / "silent.parquet"), *out]) == 2
+    assert "give --vocabulary FOLDER, or --prior ridge" in capsys.readouterr().err
+    assert main(["estimate", str(tmp_path / "copied.csv"), *out]) == 0
+    assert "phrases of the options (--vocabulary gives others)" in capsys.readouterr().out
+    assert main(["estimate", str(tmp_path / "silent.parquet"), "--prior", "ridge", *out]) == 0
+    assert load_taste(tmp_path / "theta").vocabulary() is None
     built_in = load_vocabulary()
     texts = [[built_in.prompt(tokens) for tokens in question] for question in ([[0, 1], [2, 3]], [[4], [5]])]
     asked = {f"option_{k + 1}": [question[k] for question in texts] for k in range(2)}
@@ -165,35 +152,29 @@ def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, 
         assert load_taste(tmp_path / "theta").provenance["vocabulary_fingerprint"] == built_in.fingerprint
 
 
-def test_a_built_in_vocabulary_by_its_name(tmp_path, monkeypatch, capsys):
-    """In the design, in its file, for the options alone, and for the prompts; a folder of that name changes nothing."""
+PAGE = Path(__file__).parents[2] / "docs" / "own-people.md"
+
+
+def test_the_table_of_the_page_is_enough(minilm, tmp_path, monkeypatch, capsys):
+    """What docs/own-people.md writes and runs, as it says; the same file for each person makes a population."""
     monkeypatch.chdir(tmp_path)
-    write_vocabulary(tmp_path / "interiors")
-    given = ["design", "--vocabulary", "interiors", "--solver", "random", "--episodes", "2"]
-    assert main([*given, "--out", "study"]) == 0
-    rooms = load_vocabulary("interiors")
-    document = json.loads((tmp_path / "study/design.json").read_text())
-    assert document["settings"]["vocabulary"] == "interiors"
-    assert document["vocabulary_fingerprint"] == rooms.fingerprint
-    table = pandas.read_csv("study/questions.csv").assign(choice=1)
-    table.to_csv("study/questions.csv", index=False)
-    (tmp_path / "alone").mkdir()
-    shutil.copy("study/questions.csv", "alone/questions.csv")
-    del document["vocabulary"]  # as of an earlier version: only the name
-    shutil.copytree("study", "old")
-    (tmp_path / "old/design.json").write_text(json.dumps(document))
-    capsys.readouterr()
-    for folder in ("study", "old", "alone"):
-        assert main(["estimate", f"{folder}/questions.csv", "--out", "theta"]) == 0
-        assert "the built-in one, 'interiors'" in " ".join(capsys.readouterr().out.split())
-        assert load_taste("theta").provenance["vocabulary_fingerprint"] == rooms.fingerprint
-    small = ["--count", "1", "--beam-width", "2", "--shortlist", "4"]
-    assert main(["personalize", "theta", "--vocabulary", "interiors", *small, "--out", "p.csv"]) == 0
-    best = pandas.read_csv("p.csv")["prompt"][0].split(", ")
-    assert all(token in tokens for token, tokens in zip(best, rooms.tokens, strict=True))
-    assert main(["design", "--vocabulary", "./interiors", *given[3:], "--out", "own"]) == 0
-    document = json.loads((tmp_path / "own/design.json").read_text())
-    assert document["vocabulary_fingerprint"] == load_vocabulary(tmp_path / "interiors").fingerprint
+    code = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "csv" in block)
+    exec(code, {})
+    assert main(["estimate", "answers.csv"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 questions with 3 options" in printed and "the 6 phrases of the options" in printed
+    taste = load_taste("runs/theta.safetensors")
+    phrases = ["a lighthouse", "an old fox", "a paper boat", "before a storm", "in the snow", "half asleep"]
+    words = Vocabulary(("phrase 1", "phrase 2"), (tuple(phrases[:3]), tuple(phrases[3:])))
+    assert taste.provenance["vocabulary_fingerprint"] == words.fingerprint
+    fit = VocabularyPrior(minilm.encode(words.all_tokens)).fit(read_answers("answers.csv", minilm)[0])
+    np.testing.assert_allclose(taste.theta, fit.theta, atol=1e-6)
+    small = ["--minimum-people", "2", "--kind", "gaussian"]
+    (tmp_path / "people").mkdir()
+    for name in ("ann", "bob", "eve"):
+        shutil.copy("answers.csv", f"people/{name}.csv")
+    assert main(["fit-population", "people", *small]) == 0
+    assert "the 6 phrases of the options" in " ".join(capsys.readouterr().out.split())
 
 
 def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsys):
@@ -208,7 +189,7 @@ def test_code_that_a_file_names_is_not_run_unasked(study, words, tmp_path, capsy
     assert "give --encoder tests.helpers.encoders:OwnEncoder" in capsys.readouterr().err
     own = ["--encoder", "tests.helpers.encoders:OwnEncoder"]
     assert main([*given, *own]) == 0
-    prompts = ["personalize", str(tmp_path / "theta"), "--vocabulary", str(words), "--out", str(tmp_path / "p.csv")]
+    prompts = ["personalize", str(tmp_path / "theta"), "--vocabulary", words, "--out", str(tmp_path / "p.csv")]
     assert main(prompts) == 2
     assert "give --encoder tests.helpers.encoders:OwnEncoder" in capsys.readouterr().err
     assert main([*prompts, *own]) == 0
@@ -224,66 +205,6 @@ def test_embeddings_with_the_scale_that_fits_the_answers(run, comparisons, words
     assert told["scale"] == pytest.approx(expected.scale) and told["converged"]
     assert told["log_evidence"] == pytest.approx(expected.log_evidence)
     assert f"scale {expected.scale:.3g} from the answers" in " ".join(capsys.readouterr().out.split())
-
-
-def test_embeddings_with_a_given_scale_and_power(run, comparisons, words, tokens):
-    taste = run("--prior", "embeddings", "--vocabulary", words, "--power", 0.5, "--scale", 7)
-    prior = GaussianPrior.from_embeddings(tokens, power=0.5, scale=7.0, centred=False)
-    expected = estimate(comparisons, prior=prior)
-    np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
-    assert taste.provenance["scale"] == 7.0 and taste.provenance["scale_from"] == "given"
-
-
-def test_a_ridge_with_a_scale(run, comparisons):
-    expected = fit_prior(comparisons, base=GaussianPrior.isotropic(384, 1.0))
-    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "auto").theta, expected.estimate.theta, atol=1e-6)
-    given = estimate(comparisons, regularization=0.25)
-    np.testing.assert_allclose(run("--prior", "ridge", "--scale", "4").theta, given.theta, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["--scale", "0"], 2, "--scale > 0"),
-        (["--scale", "3"], 2, "--prior embeddings or ridge with a --scale"),
-        (["--regularization", "3"], 2, "--prior ridge with --regularization"),
-        (["--prior", "ridge", "--regularization", "3", "--scale", "2"], 2, "got both"),
-        (["--prior", "ridge", "--power", "1"], 2, "which the ridge doesn't have"),
-        (["--prior", "ridge", "--vocabulary", "."], 2, "which the ridge doesn't need"),
-        (["--encoder", "nonsense"], 2, "'nonsense'"),
-        (["--power", "-1"], 2, "--power >= 0"),
-        (["--scale", "wide"], 2, "wide"),
-        (["--prior", "flat"], 2, "'words', 'embeddings', 'ridge'"),
-        (["--prior", "embeddings", "--vocabulary", "no/such/folder"], 1, "no/such/folder"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, code, said, comparisons, tmp_path, capsys):
-    comparisons.to_parquet(tmp_path / "answers.parquet")
-    given = ["estimate", str(tmp_path / "answers.parquet"), "--out", str(tmp_path / "theta"), *arguments]
-    try:
-        found = main(given)
-    except SystemExit as exit:
-        found = exit.code
-    assert found == code
-    assert said in capsys.readouterr().err
-
-
-def test_answers_of_another_encoder_have_no_embedding_prior(comparisons, words, tmp_path, capsys):
-    other = Comparisons.of_choices(
-        features=comparisons.features,
-        choice=comparisons.choice,
-        episode=comparisons.episode,
-        step=comparisons.step,
-        metadata={"encoder": "minilm", "encoder_fingerprint": "0" * 64},
-    )
-    other.to_parquet(tmp_path / "other.parquet")
-    plain = Comparisons.of_choices(other.features, other.choice, other.episode, other.step)
-    plain.to_parquet(tmp_path / "plain.parquet")
-    for name, said in (("other", "load the same weights"), ("plain", "--encoder")):
-        given = ["estimate", str(tmp_path / f"{name}.parquet"), "--prior", "embeddings", "--out", str(tmp_path / "t")]
-        given += ["--vocabulary", str(words)]
-        assert main(given) in (1, 2)
-        assert said in capsys.readouterr().err
 
 
 def test_answers_that_name_no_best_option_are_left_out_and_counted(comparisons, tmp_path, capsys):
@@ -303,7 +224,7 @@ def test_answers_that_name_no_best_option_are_left_out_and_counted(comparisons, 
 @pytest.mark.parametrize("kind", ["partial", "best_worst"])
 def test_richer_answers_are_estimated_by_their_own_likelihood(comparisons, tmp_path, kind):
     theta = np.random.default_rng(3).normal(size=comparisons.dimension)
-    model = make_response_model(kind, taps=2)
+    model = make_format(kind, taps=2)
     answers = (Response.best(1), *model.sample(comparisons.features, theta, None)[1:])
     richer = replace(comparisons, responses=answers)
     richer.to_parquet(tmp_path / "richer.parquet")

@@ -1,16 +1,12 @@
 """`edpbrl fit-population`, and what its file changes in `edpbrl estimate`."""
 
-from __future__ import annotations
-
 import json
-import os
 import shutil
 
 import numpy as np
 import pandas
 import pytest
 
-from edpbrl_gym._files import hold
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
@@ -20,15 +16,9 @@ from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.commands import refused
 from tests.helpers.communities import known_types
-from tests.helpers.small_vocabulary import write_vocabulary
 
 OWN = ["--encoder", "tests.helpers.encoders:OwnEncoder"]
 PEOPLE = 22
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return write_vocabulary(tmp_path_factory.mktemp("words") / "words")
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +75,8 @@ def test_it_says_what_the_population_looks_like(study, words, tmp_path, capsys):
     assert main([*map(str, given), "--kind", "types", "--types", "2"]) == 0
     captured = capsys.readouterr()
     said = " ".join(captured.out.split())
-    for text in (
-        f"{PEOPLE} with {9 * PEOPLE} answers",
-        "types, 8 features",
-        "by guessing",
-        "between the types",
-        "Type 2",
-    ):
+    for text in (f"{PEOPLE} with {9 * PEOPLE} answers", "types, 8 features", f"{-np.log(3):.3f} by guessing", "Type 2"):
         assert text in said, text
-    assert f"{-np.log(3):.3f} by guessing" in said
     assert any(token in said for token in load_vocabulary(words).all_tokens)
     assert "edpbrl estimate ANSWERS --prior" in said
     assert "log-likelihood" in captured.err  # progress
@@ -123,7 +106,7 @@ def test_a_new_person_is_estimated_under_it(study, population, words, encoder, t
     # comparisons give the same with vocabulary and encoder; without them the base prior is the fallback, and it is said
     answers.to_parquet(tmp_path / "new.parquet")
     again = ["estimate", tmp_path / "new.parquet", "--prior", population, "--out", tmp_path / "t.safetensors"]
-    assert main([*map(str, again), "--vocabulary", str(words), *OWN]) == 0
+    assert main([*map(str, again), "--vocabulary", words, *OWN]) == 0
     np.testing.assert_allclose(load_taste(tmp_path / "t.safetensors").theta, taste.theta, atol=1e-6)
     assert "base prior" not in capsys.readouterr().out
     assert main([*map(str, again)]) == 0
@@ -165,8 +148,6 @@ def test_wrong_groups_of_files_are_refused(study, tmp_path, capsys):
     few = sorted(people.glob("*.csv"))[:5]
     refused(capsys, ["fit-population", *few, "--out", out], 2, "at least 20 people, got 5", "--minimum-people")
     refused(capsys, ["fit-population", people, few[0], "--out", out], 2, "twice")
-    refused(capsys, ["fit-population", "--out", out], 2, "got none")
-    refused(capsys, ["fit-population", tmp_path / "nowhere", "--out", out], 2, "nowhere")
     refused(capsys, ["fit-population", tmp_path, "--out", out], 2, "one for each person")
     mixed = tmp_path / "mixed"
     shutil.copytree(people, mixed)
@@ -184,45 +165,24 @@ def test_wrong_groups_of_files_are_refused(study, tmp_path, capsys):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--types", 2], "--kind types with --types"),
-        (["--kind", "types", "--types", 0], "--types >= 1"),
-        (["--kind", "factors", "--factors", -1], "--factors >= 0"),
-        (["--forgetting", 0.1], "--update with --forgetting"),
-        (["--minimum-people", 0], "--minimum-people >= 1"),
-        (["--base", "identity", "--vocabulary", "images"], "leave one out"),
-        (["--update", "none.safetensors"], "none.safetensors"),
-        (["--encoder", "nonsense"], "'nonsense'"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, said, study, tmp_path, capsys):
-    given = ["fit-population", study / "people", "--out", tmp_path / "p.safetensors", *arguments]
-    refused(capsys, given, 2, said)
-
-
-def test_wrong_updates_are_refused(study, population, tmp_path, capsys):
+def test_wrong_populations_are_refused(study, population, words, tmp_path, capsys):
+    known_types(np.eye(2)).save(tmp_path / "two.safetensors")
     given = ["fit-population", study / "people", *OWN, "--out", tmp_path / "p.safetensors", "--update"]
     refused(capsys, [*given, population, "--kind", "types"], 2, "no --kind with --update")
-    refused(capsys, [*given, population, "--forgetting", 1], 2, "below 1")
-    known_types(np.eye(2)).save(tmp_path / "two.safetensors")
     refused(capsys, [*given, tmp_path / "two.safetensors"], 1, "2 features", "8 features")
-    refused(capsys, ["fit-population", study / "people", "--out", tmp_path / "p.npz"], 2, ".safetensors")
-
-
-def test_wrong_populations_are_refused_by_estimate(study, population, tmp_path, capsys):
+    given = ["design", "--vocabulary", words, "--out", tmp_path / "out", *OWN]
+    refused(capsys, [*given, "--prior", "words"], 2, "fit-population", "'words'")
+    refused(capsys, [*given, "--prior", population, "--regularization", 2], 2, "takes the place of lambda")
+    refused(capsys, [*given, "--prior", population, "--solver", "greedy_d"], 2, "newton", "greedy_d")
+    refused(capsys, [*given, "--prior", tmp_path / "two.safetensors"], 1, "2 features", "8 features")
+    assert not (tmp_path / "out" / "questions.csv").exists()
     given = ["estimate", study / "new.csv", *OWN, "--out", tmp_path / "theta", "--prior"]
     refused(capsys, [*given, tmp_path / "none.safetensors"], 2, "none.safetensors", "fit-population")
-    refused(capsys, [*given, tmp_path / "none.npz"], 2, "'words', 'embeddings', 'ridge'")
     damaged = tmp_path / "damaged.safetensors"
     data = bytearray(population.read_bytes())
     data[-3] ^= 1
     damaged.write_bytes(bytes(data))
     refused(capsys, [*given, damaged], 1, "damaged.safetensors", "has changed")
-    damaged.write_bytes(bytes(data[: len(data) // 2]))
-    refused(capsys, [*given, damaged], 1, "damaged.safetensors")
-    known_types(np.eye(2)).save(tmp_path / "two.safetensors")
     refused(capsys, [*given, tmp_path / "two.safetensors"], 1, "2 features", "8 features")
     for option in (["--power", 1], ["--scale", 1], ["--regularization", 1]):
         refused(capsys, [*given, population, *option], 2, f"no {option[0]} with a population")
@@ -235,11 +195,10 @@ def test_wrong_populations_are_refused_by_estimate(study, population, tmp_path, 
     assert not (tmp_path / "theta").exists()
 
 
-@pytest.mark.parametrize("solver", ["newton", "exact"])
-def test_a_design_takes_the_covariance_of_the_population(solver, words, study, population, tmp_path, capsys):
+def test_a_design_takes_the_covariance_of_the_population(words, study, population, tmp_path, capsys):
     found = Population.load(population)
     out = tmp_path / "design"
-    given = ["design", "--vocabulary", words, "--solver", solver, "--episodes", 2, "--num-options", 3, *OWN]
+    given = ["design", "--vocabulary", words, "--episodes", 2, "--num-options", 3, *OWN]
     assert main([*map(str, given), "--prior", str(population), "--out", str(out)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "a given precision matrix" in said and f"--prior {population}" in said
@@ -247,47 +206,3 @@ def test_a_design_takes_the_covariance_of_the_population(solver, words, study, p
     assert document["population_fingerprint"] == found.fingerprint
     with np.load(out / "agent" / "matrices.npz") as data:
         np.testing.assert_array_equal(data["prior_precision"], found.gaussian.precision)
-
-
-def test_a_design_under_types_has_their_common_covariance(words, encoder, tmp_path):
-    types = known_types(5.0 * np.eye(2, 8), spread=0.5)
-    types.save(tmp_path / "types.safetensors")
-    given = ["design", "--vocabulary", words, "--episodes", 1, "--num-options", 2, *OWN]
-    given += ["--prior", tmp_path / "types.safetensors", "--feedback", "state", "--out", tmp_path / "design"]
-    assert main([*map(str, given)]) == 0
-    document = json.loads((tmp_path / "design" / "design.json").read_text())
-    # before any answer log det of the precision; the types differ along one direction, by 5 sqrt(2)
-    prior = document["design"]["value"] - document["design"]["gain"]
-    assert prior == pytest.approx(-(7 * np.log(0.25) + np.log(0.25 + 12.5)), abs=1e-6)
-
-
-def test_wrong_priors_of_a_design_are_refused(words, population, tmp_path, capsys):
-    given = ["design", "--vocabulary", words, "--out", tmp_path / "out", *OWN]
-    refused(capsys, [*given, "--prior", tmp_path / "none.safetensors"], 2, "none.safetensors")
-    refused(capsys, [*given, "--prior", "words"], 2, "fit-population", "'words'")
-    refused(capsys, [*given, "--prior", population, "--regularization", 2], 2, "takes the place of lambda")
-    refused(capsys, [*given, "--prior", population, "--solver", "greedy_d"], 2, "newton", "greedy_d")
-    known_types(np.eye(2)).save(tmp_path / "two.safetensors")
-    refused(capsys, [*given, "--prior", tmp_path / "two.safetensors"], 1, "2 features", "8 features")
-    assert not (tmp_path / "out" / "questions.csv").exists()
-
-
-def test_a_place_that_another_process_holds_is_refused_before_the_work(study, tmp_path, capsys):
-    given = ["fit-population", study / "people", *OWN, "--out", tmp_path / "p.safetensors"]
-    with open(tmp_path / ".p.safetensors.lock", "w") as file:
-        assert hold(file.fileno())
-        refused(capsys, given, 1, "to be free, another process")
-    assert not (tmp_path / "p.safetensors").exists()
-
-
-def test_a_stopped_fit_leaves_the_earlier_population(study, population, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "p.safetensors"
-    shutil.copy(population, out)
-    before = out.read_bytes()
-
-    def stopped(*arguments, **settings):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("edpbrl_gym.estimation.population.fit_population", stopped)
-    refused(capsys, ["fit-population", study / "people", *OWN, "--out", out], 130, "interrupted")
-    assert out.read_bytes() == before and os.listdir(tmp_path) == ["p.safetensors"]

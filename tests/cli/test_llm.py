@@ -9,19 +9,14 @@ import signal
 import threading
 import time
 
-import numpy as np
 import pandas
 import pytest
-from PIL import Image
 
 from edpbrl_gym.cli import main
-from edpbrl_gym.estimation import estimate
 from edpbrl_gym.experiments.llm.asking import LEDGER
-from edpbrl_gym.experiments.llm.measuring import agreement
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.personalize.taste import load_taste
 from examples.local_judge import LocalJudge
-from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 from tests.helpers.tiny_llm import EPISODES, OPTIONS, QUESTIONS, STYLES, save_embeddings
 
 KEY = "sk-a-key-that-must-not-be-written-anywhere"
@@ -36,23 +31,11 @@ def inputs(tmp_path_factory, minilm):
 
 def arguments(inputs, out, *more: str) -> list[str]:
     words, embeddings = inputs
-    small = ["--episodes", str(EPISODES), "--train-sizes", "2", "5", "--test-episodes", "1", "--folds", "2"]
-    small += [
-        "--num-options",
-        str(OPTIONS),
-        "--lambdas",
-        "1",
-        "100",
-        "--agents",
-        *ARMS,
-        "--jobs",
-        "1",
-        "--seed",
-        "1000",
-    ]
-    small += ["--styles", "noir", *(f"{name}={text}" for name, text in STYLES.items()), "--judge-model", "local"]
+    small = f"--episodes {EPISODES} --train-sizes 2 5 --test-episodes 1 --folds 2 --num-options {OPTIONS}"
+    small += f" --lambdas 1 100 --agents {' '.join(ARMS)} --jobs 1 --seed 1000 --judge-model local"
+    styles = ["--styles", "noir", *(f"{name}={text}" for name, text in STYLES.items())]
     given = ["--vocabulary", str(words), "--encoder", f"precomputed:{embeddings}", "--out", str(out)]
-    return ["reproduce", "llm", *small, *given, *more]
+    return ["reproduce", "llm", *small.split(), *styles, *given, *more]
 
 
 @pytest.fixture(scope="module")
@@ -90,24 +73,6 @@ def test_the_table_has_every_style_arm_estimate_fold_and_size(finished):
     assert results.provenance["accounts"]["noir"]["looks_compared"] == 2 * QUESTIONS
 
 
-def test_an_accuracy_is_what_the_stored_answers_give(finished):
-    out, _, _ = finished
-    questions = pandas.read_parquet(out / "parts" / "questions-01.parquet")
-    answers = pandas.read_parquet(out / "parts" / "answers-02-night.parquet")
-    features = np.stack(questions["features"].to_list()).reshape(-1, OPTIONS, 384)
-    texts = questions["text"].to_numpy().reshape(-1, OPTIONS)
-    episode = questions["episode"].to_numpy().reshape(-1, OPTIONS)[:, 0]
-    choices = answers[answers["arm"] == "Random"]["choice"].to_numpy(dtype=int)
-    train, test = np.isin(episode, (5, 0)), episode == 4  # fold 1 at size 2
-    theta = estimate((features[train].astype(float), choices[train]), regularization=100.0).theta
-    equal = np.array([[row.tolist().index(text) for text in row] for row in texts])
-    expected = agreement(theta, features[test], choices[test], equal[test])
-    table = read_results(out).table
-    row = table[(table["style"] == "night") & (table["arm"] == "Random") & (table["tested_on"] == "Random")]
-    row = row[(row["fold"] == 1) & (row["episodes"] == 2) & (row["regularization"] == 100.0)].iloc[0]
-    assert (row["correct"], row["test_answered"]) == (expected.correct, expected.answered)
-
-
 def test_the_key_is_nowhere_in_the_run_folder_or_the_logs_nor_are_prompts_in_the_logs(finished):
     out, _, heard = finished
     files = [path for path in out.rglob("*") if path.is_file()]
@@ -124,33 +89,18 @@ def test_the_key_is_nowhere_in_the_run_folder_or_the_logs_nor_are_prompts_in_the
 def test_the_report_says_what_was_done_and_is_rebuilt_from_the_parquet_alone(finished, tmp_path):
     out, _, _ = finished
     report = (out / "REPORT.md").read_text()
-    for text in (
-        "paper: ED-PBRL",
-        "47.2",
-        "guidance text",
-        "judge local",
-        "D-design with lambda = 1,",
-        "Cost at the given prices",
-        STYLES["night"],
-    ):
+    known = ("paper: ED-PBRL", "47.2", "guidance text", "judge local", "D-design, lambda = 1,", STYLES["night"])
+    for text in (*known, "Cost at the given prices"):
         assert text in report, text
     assert "100.0%" in report  # both looks agree
+    taste = load_taste(out / "tastes" / "00-noir-arm0.safetensors")
+    assert taste.theta.shape == (384,) and taste.provenance["questions"] == QUESTIONS
+    assert len(list((out / "tastes").iterdir())) == 3 * 2
     names = {path.name for path in (out / "figures").iterdir()}
-    assert names == {f"accuracy-{name}{end}" for name in ("curves", "bars", "styles") for end in (".png", ".pdf")}
-    for name in ("curves", "bars", "styles"):
-        image = Image.open(out / "figures" / f"accuracy-{name}.png").convert("L")
-        assert image.height > 300 and np.count_nonzero(image.histogram()) > 50
+    assert names == {f"accuracy-{name}{end}" for name in ("curves", "styles") for end in (".png", ".pdf")}
     (tmp_path / "results.parquet").write_bytes((out / "results.parquet").read_bytes())
     assert main(["report", str(tmp_path)]) == 0
     assert (tmp_path / "REPORT.md").read_text() == report
-
-
-def test_tastes_can_be_personalised(finished):
-    out, _, _ = finished
-    taste = load_taste(out / "tastes" / "00-noir-arm0.safetensors")
-    assert taste.theta.shape == (384,) and taste.theta.any()
-    assert taste.provenance["style"] == "noir" and taste.provenance["questions"] == QUESTIONS
-    assert len(list((out / "tastes").iterdir())) == 3 * 2
 
 
 def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, capsys):
@@ -163,24 +113,10 @@ def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, cap
     assert "7200 questions to gpt-4.1-mini" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--styles", "baroque"], "Expected styles among futuristic"),
-        (["--styles", "noir", "noir"], "every name once"),
-        (["--train-sizes", "6"], "at most 5"),
-        (["--base-url", "ftp://host"], "base_url"),
-        (["--base-url", "http://user:secret@host/v1"], "without a password"),
-        (["--concurrency", "0"], "concurrency"),
-        (["--jobs", "0"], "--jobs"),
-        (["--render-model", "x", "--height", "9"], "multiple of 8"),
-    ],
-)
-def test_wrong_arguments_are_said_in_one_line(inputs, tmp_path, capsys, more, message):
-    assert main([*arguments(inputs, tmp_path / "none"), *more]) == 2
+def test_a_password_in_an_address_is_refused_and_not_said(inputs, tmp_path, capsys):
+    assert main(arguments(inputs, tmp_path / "none", "--base-url", "http://user:secret@host/v1")) == 2
     said = capsys.readouterr().err
-    assert message in said and "secret" not in said and "Traceback" not in said
-    assert not (tmp_path / "none").exists()
+    assert "without a password" in said and "secret" not in said and not (tmp_path / "none").exists()
 
 
 def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, capsys, monkeypatch):
@@ -189,31 +125,8 @@ def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, cap
     assert "NO_SUCH_KEY" in capsys.readouterr().err and not (tmp_path / "run" / "designs").exists()
 
 
-def test_a_wrong_key_stops_the_run_and_is_not_said(inputs, tmp_path, capsys, monkeypatch, minilm):
-    monkeypatch.setenv("JUDGE_KEY", "another-" + KEY)
-    with LocalJudge(encoder=minilm, api_key=KEY) as server:
-        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--api-key-variable", "JUDGE_KEY")
-        assert main([*given, "--agents", "random"]) == 1
-        assert server.requests < 30 and not server.asked
-    said = capsys.readouterr().err
-    assert "JUDGE_KEY" in said and KEY not in said and "401" in said
-    assert not list((tmp_path / "run" / "parts").glob("answers*"))
-
-
-def test_workers_that_ask_give_the_same_run(inputs, finished, tmp_path, minilm):
-    with LocalJudge(encoder=minilm) as server:
-        given = arguments(inputs, tmp_path / "run", "--base-url", server.base_url, "--second-look")
-        assert main([*given, "--jobs", "2", "--workers-ask"]) == 0
-        assert server.requests == finished[1]
-    table, expected = (read_results(out).table.drop(columns="latency") for out in (tmp_path / "run", finished[0]))
-    pandas.testing.assert_frame_equal(table, expected, check_exact=True)
-    assert not (tmp_path / "run" / f"{LEDGER}.parts").exists()
-
-
-def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
-    model = tmp_path / "model"
-    save_tiny_stable_diffusion(model)
-    given = arguments(inputs, tmp_path / "run", "--render-model", str(model), "--steps", "1")
+def test_images_are_rendered_shown_and_kept(inputs, tiny_pipeline, tmp_path, minilm):
+    given = arguments(inputs, tmp_path / "run", "--render-model", str(tiny_pipeline), "--steps", "1")
     given += ["--cache", str(tmp_path / "images"), "--batch-size", "8", "--styles", "noir", "--agents", "random"]
     with LocalJudge(encoder=minilm) as server:
         assert main([*given, "--base-url", server.base_url]) == 0
@@ -225,7 +138,7 @@ def test_images_are_rendered_shown_and_kept(inputs, tmp_path, minilm):
     assert results.config["rendering"]["steps"] == 1 and len(results.config["rendering"]["fingerprint"]) == 64
     texts = pandas.read_parquet(tmp_path / "run" / "parts" / "questions-00.parquet")["text"]
     assert len(list((tmp_path / "images").rglob("*.png"))) == texts.nunique()
-    assert "Images: model" in (tmp_path / "run" / "REPORT.md").read_text()
+    assert "Images: tiny" in (tmp_path / "run" / "REPORT.md").read_text()
 
 
 def test_terminated_it_keeps_every_answer_under_way_and_goes_on_later(inputs, tmp_path, minilm, capsys):

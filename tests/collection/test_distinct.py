@@ -1,7 +1,5 @@
 """Questions for people show no option twice, whoever chooses the options."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
@@ -9,28 +7,30 @@ from gymnasium.vector import SyncVectorEnv
 from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.agents.tabular import TabularAgent
-from edpbrl_gym.collection.collect import ENVIRONMENT, collect, draw_questions, make_prompt_lanes
-from edpbrl_gym.collection.distinct import DistinctOptions, check_enough_options
+from edpbrl_gym.collection.collect import (
+    ENVIRONMENT,
+    DistinctOptions,
+    check_enough_options,
+    collect,
+    draw_questions,
+    make_prompt_lanes,
+)
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners import RandomPlanner
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from tests.helpers.lane_environments import ChainEnv
-from tests.helpers.small_vocabulary import write_vocabulary
 
 K, T = 4, 12
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    return str(write_vocabulary(tmp_path_factory.mktemp("words") / "vocabulary"))
 
 
 class Stubborn(Agent):
     """Plays the same token in every lane."""
 
+    token = 3
+
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.full(len(observation), 3), state
+        return np.full(len(observation), self.token), state
 
 
 def narrow(env, shares):
@@ -55,18 +55,8 @@ def repeats(drawn):
     return sum(len(texts) - len(set(texts)) for _, _, texts in drawn.questions)
 
 
-@pytest.mark.parametrize(
-    ("name", "feedback"),
-    [
-        *[
-            (name, feedback)
-            for name in ("newton", "random", "stubborn", "narrow")
-            for feedback in ("truncated", "state")
-        ],
-        ("exact", "state"),
-        ("tuples", "state"),
-    ],
-)
+@pytest.mark.parametrize("name", ["newton", "random", "stubborn", "narrow"])
+@pytest.mark.parametrize("feedback", ["truncated", "state"])
 def test_no_question_shows_an_option_twice(words, minilm, name, feedback):
     env = make_prompt_lanes(K, vocabulary=words)
     env.unwrapped.model.use_encoder(minilm)
@@ -75,8 +65,7 @@ def test_no_question_shows_an_option_twice(words, minilm, name, feedback):
     drawn = draw_questions(ENVIRONMENT, make(name, env), **given)
     assert len(drawn.questions) == 3 * T and repeats(drawn) == 0
     assert (drawn.exchanged > 0) == (repeats(as_played) > 0)
-    assert as_played.exchanged == 0
-    assert repeats(as_played) > 0 or name in ("exact", "tuples")
+    assert as_played.exchanged == 0 < repeats(as_played)
     vocabulary = load_vocabulary(words)
     for episode, step, texts in drawn.questions:  # the tokens are those of the texts
         chosen = drawn.tokens[episode, :, : step + 1]
@@ -137,7 +126,7 @@ def test_options_of_different_policies_move_to_tokens_that_the_others_show(words
     [
         ((12, 60), 50, "truncated", r"12 at step 0 \(s0\); ask with at most K = 12 options, begin with a longer file"),
         ((3, 5, 9), 20, "truncated", r"3 at step 0 \(s0\), 15 at step 1 \(s1\); ask with at most K = 3"),
-        ((5, 3, 9), 4, "state", r"different tokens .* 3 at step 1 \(s1\); ask with at most K = 3 options, or add"),
+        ((5, 3, 9), 4, "state", r"different tokens .* 3 at step 1 \(s1\); ask with at most K = 3 options, add"),
         ((5, 3, 1), 4, "truncated", None),
         ((4, 4), 4, "state", None),
         ((2, 3, 4), 24, "prompt", None),
@@ -170,20 +159,14 @@ def test_equal_is_what_reads_equal(tmp_path):
         exchange(agent, observation, np.array([1, 0, 0]))  # the third option reads as the second's other choice
 
 
-class First(Agent):
-    """Plays the first token in every lane."""
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.zeros(len(observation), dtype=np.int64), state
-
-
 @pytest.mark.parametrize(("sizes", "options"), [((2, 3, 2), 12), ((2, 3, 2), 5), ((3, 1), 3), ((4, 2, 1), 8)])
 def test_complete_prompts_differ_however_few_tokens_the_last_steps_have(sizes, options, tmp_path):
     """Every lane plays token 0: partial prompts may be equal as long as the rest can tell them apart."""
     for number, size in enumerate(sizes):
         (tmp_path / f"{number}.txt").write_text("".join(f"s{number} {token}\n" for token in range(size)))
     lanes = make_prompt_lanes(options, vocabulary=str(tmp_path))
-    agent = First(lanes, num_options=options, episodes=3)
+    agent = Stubborn(lanes, num_options=options, episodes=3)
+    agent.token = 0
     given = {"episodes": 3, "env_arguments": {"vocabulary": str(tmp_path)}, "feedback": "prompt"}
     drawn = draw_questions(ENVIRONMENT, agent, **given)
     vocabulary = load_vocabulary(tmp_path)
@@ -204,17 +187,6 @@ def test_a_question_of_complete_prompts_repeats_none(words, minilm):
     user = SyntheticUser.from_text("a quiet evening", minilm, mode="argmax")
     asked = collect(env, make("narrow", env), user, episodes=T, feedback="prompt", distinct=True)
     assert len(asked) == T and all(len(set(texts)) == K for texts in asked.texts)
-
-
-def test_illegal_actions_are_left_to_the_environment(words):
-    env = make_prompt_lanes(K, vocabulary=words)
-    exchange = DistinctOptions(env.unwrapped, num_options=K, feedback="truncated", seed=0)
-    observation, _ = env.reset()
-    agent = Stubborn(env, num_options=K, episodes=1)
-    for actions in ([99] * K, [-1] * K, [0] * (K + 1)):
-        assert exchange(agent, observation, np.array(actions)).tolist() == actions
-    with pytest.raises(ValueError, match="lane 0, got 99"):
-        env.step(np.full(K, 99))
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -248,23 +220,5 @@ def test_the_random_planner_of_a_session_asks_people_distinct_questions():
     assert min(independent) < 3 and set(distinct) == {3}
     shown = np.bincount(np.concatenate([asked[1].ask(empty) for _ in range(2000)]), minlength=4) / 2000
     assert np.abs(shown - 0.75).max() < 4.5 * np.sqrt(0.75 * 0.25 / 2000)
-    with pytest.raises(ValueError, match=r"at least K = 3 tokens at the first step.*got 2; ask with fewer"):
-        RandomPlanner([2, 4], distinct=True, **given)
-
-
-def test_a_later_step_may_have_fewer_tokens_than_options():
-    """The prompts differ already: a repeated token makes no repeated option, and none is ruled out."""
-    planner = RandomPlanner([4, 2, 1], distinct=True, prior=GaussianPrior.isotropic(2, 1.0), num_options=3, seed=1)
-    second = set()
-    for _ in range(60):
-        prompts = np.empty((3, 0), dtype=np.int64)
-        for _ in range(3):
-            prompts = np.column_stack([prompts, planner.ask(prompts)])
-            assert len(np.unique(prompts, axis=0)) == 3
-        second.add(tuple(prompts[:, 1]))
-    assert len(second) == 8
-    for _ in range(20):
-        tokens = planner.ask(np.array([[1], [0], [1]]))
-        assert tokens[0] != tokens[2]
-    with pytest.raises(ValueError, match="at most 2 equal prompts.*got 3"):
-        planner.ask(np.zeros((3, 1), dtype=np.int64))
+    with pytest.raises(ValueError, match=r"at least K = 3 different prompts.*got \[2, 1\] tokens .*; ask with fewer"):
+        RandomPlanner([2, 1], distinct=True, **given)

@@ -1,15 +1,12 @@
 """Files with the answers of one person each: which are found, told apart and refused."""
 
-from __future__ import annotations
-
 import pandas
 import pytest
 
 from edpbrl_gym.comparisons.answer_files import (
     answer_files,
-    column_names,
+    form_of,
     holds_answers_of_a_person,
-    is_comparisons,
     read_people,
     read_person,
 )
@@ -36,19 +33,26 @@ def folder(tmp_path):
 
 def test_kinds_of_files_are_told_apart(folder):
     assert [path.name for path in answer_files([folder])] == ["a.csv", "b.parquet", "c.parquet"]
-    assert [is_comparisons(folder / name) for name in ("a.csv", "b.parquet", "c.parquet")] == [False, True, False]
+    assert [form_of(path) for path in answer_files([folder])] == ["questions", "comparisons", "questions"]
     assert all(map(holds_answers_of_a_person, answer_files([folder])))
     assert not holds_answers_of_a_person(folder / "notes.txt")
-    assert column_names(folder / "a.csv") == ["episode", "step", "option_1", "option_2", "choice"]
-    (folder / "semicolons.csv").write_text("\ufeffepisode;step;option_1\n", encoding="utf-8")
-    assert holds_answers_of_a_person(folder / "semicolons.csv")
     (folder / "broken.parquet").write_bytes(b"PAR1 not really")
-    assert is_comparisons(folder / "broken.parquet")  # reading it says what is wrong
+    assert form_of(folder / "broken.parquet") == "comparisons"  # reading it says what is wrong
     with pytest.raises(ValueError, match=r"broken\.parquet"):
         holds_answers_of_a_person(folder / "broken.parquet")
-    (folder / "latin.csv").write_bytes("épisode".encode("latin-1"))
-    with pytest.raises(ValueError, match="UTF-8"):
-        column_names(folder / "latin.csv")
+
+
+def test_other_files_of_a_folder_are_named(folder, caplog):
+    (folder / "design.json").write_text("{}")
+    (folder / ".hidden").write_text("")
+    (folder / "d.TSV").write_text("option_1\toption_2\tchoice\na, b\tc\t1\n")
+    files = answer_files([folder])
+    assert [path.name for path in files] == ["a.csv", "b.parquet", "c.parquet", "d.TSV"]
+    assert [one.getMessage() for one in caplog.records] == [
+        f"Ignored in {folder}: notes.txt; answers are .parquet, .csv or .tsv files"
+    ]
+    assert holds_answers_of_a_person(files[-1])  # episode and step may be missing, as `edpbrl estimate` reads it
+    assert read_people([files[-1]], lambda path: CountingEncoder())[0].texts == [["a, b", "c"]]
 
 
 def test_a_person_is_read_from_either_form(folder):
@@ -58,9 +62,8 @@ def test_a_person_is_read_from_either_form(folder):
     found, missing = read_person(folder / "b.parquet", refuse)
     assert missing == 0
     assert_equal(found, answered)
-    answered.appended(answered.features[0], Response.skip(), episode=9, step=0, texts=["a", "b", "c"]).to_parquet(
-        folder / "b.parquet"
-    )
+    skip = {"response": Response.skip(), "episode": 9, "step": 0, "texts": ["a", "b", "c"]}
+    answered.appended(answered.features[0], **skip).to_parquet(folder / "b.parquet")
     assert read_person(folder / "b.parquet", refuse)[1] == 1
     comparisons(kinds=("skip",)).to_parquet(folder / "b.parquet")
     with pytest.raises(ValueError, match="name a best option"):

@@ -6,7 +6,7 @@ import pytest
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import estimate
 from edpbrl_gym.likelihood import KINDS, BestOf, BestWorst, Ranking, Response, WithTies
-from tests.helpers.answered import START, assert_equal, comparisons
+from tests.helpers.answered import assert_equal, comparisons
 
 
 def question(whole, index):
@@ -48,29 +48,10 @@ def test_undo():
         whole.undone(0)
 
 
-def test_concatenated():
-    whole = comparisons()
-    first, last = whole.undone(4), comparisons(seed=1).undone(4)
-    both = Comparisons.concatenate([first, last])
-    assert len(both) == 4 and both.responses == (*first.responses, *last.responses)
-    np.testing.assert_array_equal(both.features[2:], last.features)
-    assert both.texts == [*first.texts, *last.texts]
-    assert_equal(both.undone(2), first)
-
-
-def test_times_may_be_known_for_some():
-    whole = comparisons(answered_at=None)
-    assert whole.answered_at is None
-    one = whole.appended(**(question(comparisons(), 0) | {"answered_at": START}))
-    assert np.isnat(one.answered_at[:6]).all() and one.answered_at[6] == START
-    two = one.appended(**(question(comparisons(), 0) | {"answered_at": None}))
-    assert np.isnat(two.answered_at[7]) and two.answered_at[6] == START
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"features": np.zeros((2, 4))}, ValueError, r"features of shape \(3, 4\), got shape \(2, 4\)"),
+        ({"features": np.zeros((3, 5))}, ValueError, r"features of shape \(K, 4\), got shape \(3, 5\)"),
         ({"features": np.full((3, 4), np.nan)}, ValueError, "NaN"),
         ({"response": Response.best(3)}, ValueError, r"0\.\.2"),
         ({"response": Response.ranking([0, 1])}, ValueError, "a ranking of all 3 options"),
@@ -94,22 +75,11 @@ def test_questions_that_do_not_fit(changes, error, message):
         ({"responses": (Response.skip(),)}, ValueError, "each of the 6 questions, got 1"),
         ({"responses": (Response.best(3),) * 6}, ValueError, r"0\.\.2"),
         ({"responses": ("best",) * 6}, TypeError, "at question 0"),
-        ({"episode": np.zeros(5, dtype=int)}, ValueError, "episode"),
-        ({"metadata": {"a": object()}}, TypeError, "JSON"),
-        ({"who": 3}, TypeError, "who"),
     ],
 )
 def test_responses_that_do_not_fit_the_questions(changes, error, message):
     with pytest.raises(error, match=message):
         comparisons(**changes)
-
-
-def test_it_is_frozen():
-    whole = comparisons()
-    with pytest.raises(AttributeError):
-        whole.who = "another"
-    with pytest.raises(ValueError, match="read-only"):
-        whole.features[0, 0, 0] = 1.0
 
 
 # ---------------------------------------------------------------- what the estimate sees
@@ -123,12 +93,9 @@ def test_terms():
     terms = whole.terms(model)
     answered = [index for index, response in enumerate(whole.responses) if response.kind != "skip"]
     assert len(terms) == len(answered) < 40
-    expected = sum(
-        np.log(model.probabilities(whole.features[index, None], theta))[
-            0, model.outcomes(3).index(whole.responses[index])
-        ]
-        for index in answered
-    )
+    logs = [np.log(model.probabilities(whole.features[index, None], theta))[0] for index in answered]
+    places = [model.outcomes(3).index(whole.responses[index]) for index in answered]
+    expected = sum(row[place] for row, place in zip(logs, places, strict=True))
     assert terms.log_likelihood(theta) == pytest.approx(expected, abs=1e-10)
     skipped = whole.appended(**(question(whole, 0) | {"response": Response.skip()}))
     assert len(skipped.terms(model)) == len(terms)
@@ -141,17 +108,11 @@ def test_terms():
 def test_questions_with_a_best_option():
     whole = comparisons(n=30)
     named = [index for index, response in enumerate(whole.responses) if response.kind not in ("tie", "skip")]
-    decided = whole.decided
-    assert 0 < len(decided) == len(named) < 30
-    np.testing.assert_array_equal(decided.choice, [whole.responses[index].order[0] for index in named])
-    assert decided.responses == tuple(whole.responses[index] for index in named)
-    np.testing.assert_array_equal(decided.features, whole.features[named])
-    np.testing.assert_array_equal(decided.answered_at, whole.answered_at[named])
-    assert decided.texts == [whole.texts[index] for index in named]
-    assert decided.who == whole.who and decided.metadata == whole.metadata
+    assert 0 < len(named) < 30
+    assert whole.decided == whole.select(named)
+    np.testing.assert_array_equal(whole.decided.choice, [whole.responses[index].order[0] for index in named])
     assert len(comparisons(kinds=("skip",)).decided) == 0
-    assert len(whole.queries) == 30
-    assert {response.kind for response in whole.answered.responses} == set(KINDS) - {"skip"}
+    assert {response.kind for response in whole.answered.responses} == set(KINDS) - {"skip", "rating"}
     assert len(whole.answered) == sum(response.kind != "skip" for response in whole.responses) < 30
 
 
@@ -165,18 +126,3 @@ def test_there_is_no_choice_where_an_answer_names_none(kind):
     with pytest.raises(ValueError, match=kind):
         estimate(whole)
     np.testing.assert_array_equal(estimate(whole.decided).theta, estimate(whole.undone()).theta)
-
-
-def test_choices_are_responses_that_name_the_best_option():
-    whole = comparisons(kinds=("best",))
-    same = Comparisons.of_choices(
-        whole.features,
-        whole.choice,
-        whole.episode,
-        whole.step,
-        texts=whole.texts,
-        who=whole.who,
-        answered_at=whole.answered_at,
-        metadata=whole.metadata,
-    )
-    assert_equal(same, whole)

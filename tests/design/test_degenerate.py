@@ -19,7 +19,7 @@ from edpbrl_gym.design import (
     verify,
 )
 from edpbrl_gym.mdp import FiniteHorizonMDP
-from tests.helpers.design_cases import DESIGN_CRITERIA, problem_from, problem_of, prompt_problem, stochastic_mdp
+from tests.helpers.design_cases import DESIGN_CRITERIA, problem_from, prompt_problem, stochastic_mdp
 
 
 def chain() -> FiniteHorizonMDP:
@@ -31,7 +31,7 @@ SOLVERS = {
     "newton": newton,
     "frank_wolfe": frank_wolfe,
     "pairwise": lambda problem: frank_wolfe(problem, variant="pairwise"),
-    "exact": lambda problem: exact_design(problem).design,
+    "exact": exact_design,
 }
 
 
@@ -44,12 +44,11 @@ def test_equal_rows_are_converged_with_nothing_to_gain(solver, criterion, length
         problem = problem_from(np.tile(row, (12, 1)), [6, 6], criterion, regularization=regularization)
         assert problem.uninformative
         design = SOLVERS[solver](problem)
-        assert design.status == "converged"
+        assert design.status == "converged" and design.efficiency == 1.0
         assert design.gap == design.gain == design.relative_gap == 0.0
         assert design.value == design.upper_bound == problem.baseline
-        assert design.efficiency == 1.0
         assert verify(problem, design).confirmed
-        assert design.warnings[0].startswith("no information")
+        assert design.warnings[0].startswith("no information: the options of a step all have the same features")
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -73,22 +72,10 @@ def test_rows_that_differ_in_their_last_bits_only_have_nothing_to_gain(criterion
     problem = problem_from(rows, [6, 6], criterion, regularization=regularization)
     assert not problem.uninformative
     design = newton(problem)
-    assert design.status == "converged"
-    assert design.relative_gap == 0.0
-
-
-@pytest.mark.parametrize("make", [prompt_problem, lambda criterion: problem_of(stochastic_mdp(1), criterion)])
-def test_one_row_that_differs_at_one_step_is_informative(make):
-    problem = make("D")
-    assert not problem.uninformative
-    rows = np.ones((12, 3), dtype=np.float32)
-    rows[11, 2] = 2.0
-    assert not problem_from(rows, [6, 6]).uninformative
-    assert problem_from(rows[:, :2], [6, 6]).uninformative
+    assert design.status == "converged" and design.relative_gap == 0.0
 
 
 def test_a_small_gain_is_still_solved_for():
-    """With lambda = 1e10 the gain is 1e-7: far below the value, far above its rounding."""
     problem = prompt_problem("A", regularization=1e10)
     design = newton(problem)
     assert 0.0 < design.gain < 1e-15  # of a value of 5e-10

@@ -15,19 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design import Design, DesignProblem, SingularInformationError, frank_wolfe, newton, reference, verify
-from edpbrl_gym.design.solvers.newton.tokens import feature_space
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import hard_prompt_problems, rounding_of_the_gap
 from tests.helpers.hard_designs import gap_of, hard_mdp_problems, screened_problems
 
-choice = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.choice")
-tokens_solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
+curvature = importlib.import_module("edpbrl_gym.design.solvers.newton.curvature")
+solver = importlib.import_module("edpbrl_gym.design.solvers.newton.solver")
+working_sets = importlib.import_module("edpbrl_gym.design.solvers.newton.working_sets")
 PROBLEMS = int(os.environ.get("EDPBRL_TEST_PROBLEMS", "60"))
 STATUSES = {"converged", "iteration_limit", "time_limit", "interrupted", "precision_reached"}
-
-
-def _torch(problem: DesignProblem) -> Design:
-    return newton(problem, backend="torch" if isinstance(problem.mdp, PromptMDP) else "numpy")
 
 
 def _reference(problem: DesignProblem) -> Design:
@@ -35,33 +31,16 @@ def _reference(problem: DesignProblem) -> Design:
     return reference(problem) if small else newton(problem)
 
 
-SCREENED = (
-    (tokens_solver, "bounds_pay", lambda *_: True),
-    (tokens_solver, "POOLED", 2),
-    (tokens_solver, "POOL", 30),
-)
-PRODUCTS = (feature_space, "products_above", lambda *_: 0.0)
-COLUMNS = "edpbrl_gym.design.solvers.newton.columns."
-SWITCHES = [  # of the solver of columns, which takes the cheaper side
-    (importlib.import_module(COLUMNS + "solver"), "paths_pay"),
-    (importlib.import_module(COLUMNS + "master").ColumnMaster, "_nodes_pay"),
-    (importlib.import_module(COLUMNS + "master"), "sparse_congruence_pays"),
-    (importlib.import_module(COLUMNS + "directions"), "sparse_product_pays"),
-    (importlib.import_module(COLUMNS + "policy_steps"), "low_rank_pays"),
-]
+SCREENED = ((working_sets, "_BOUNDED", 2), (working_sets, "MANY", 2), (solver, "MANY", 2), (solver, "_POOL", 30))
+PRODUCTS = (working_sets, "_FACTORED", -1000)
 SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, str, object], ...]]] = {
-    # each with the thresholds that force one side of a switch
+    # each with the constants that force one side of a choice
     "newton": (newton, ()),
     "screened": (newton, SCREENED),
-    "all tokens at once": (newton, ((choice.Rounds, "at_once", lambda _: 0.0),)),
-    "round by round": (newton, ((choice.Rounds, "at_once", lambda _: float("inf")),)),
-    "on the central path": (newton, ((choice, "central_path_cost", lambda *_: 0.0),)),
-    "never on the central path": (newton, ((choice, "central_path_cost", lambda *_: float("inf")),)),
-    "by products, Hessian stored": (newton, (PRODUCTS, (feature_space.FeatureSpace, "stores_hessian", True))),
-    "by products, Hessian not stored": (newton, (PRODUCTS, (feature_space.FeatureSpace, "stores_hessian", False))),
-    "columns, one side": (newton, tuple((place, name, lambda *_: True) for place, name in SWITCHES)),
-    "columns, the other": (newton, tuple((place, name, lambda *_: False) for place, name in SWITCHES)),
-    "torch": (_torch, ()),
+    "all tokens at once": (newton, ((working_sets, "_NEARLY_ALL", 0.0),)),
+    "round by round": (newton, ((working_sets, "_NEARLY_ALL", 1.0),)),
+    "by products": (newton, (PRODUCTS,)),
+    "by products with a Hessian": (newton, (PRODUCTS, (curvature, "_HESSIAN", 1e9), (curvature, "IDLE", 0.0))),
     "stopped": (partial(newton, callback=lambda state: state.step == 1), ()),
     "out of time": (partial(newton, time_limit=0.0), ()),
     "frank_wolfe": (partial(frank_wolfe, max_iterations=20), ()),
@@ -70,7 +49,7 @@ SOLVERS: dict[str, tuple[Callable[[DesignProblem], Design], tuple[tuple[object, 
 }
 
 
-@pytest.mark.needs("text", "reference")
+@pytest.mark.needs("reference")
 @settings(max_examples=PROBLEMS)
 @given(
     problem=st.one_of(hard_prompt_problems(), screened_problems(), hard_mdp_problems()),

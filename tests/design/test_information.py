@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.design import (
-    exact_information,
-    information,
-    realised_information,
-    surrogate_information,
-)
+from edpbrl_gym.design import exact_information, information, surrogate_information
+from edpbrl_gym.likelihood.choice import fisher_information
 from tests.helpers.design_cases import random_mdp_problem, random_rows, smallest_eigenvalue, stochastic_mdp
 
 
@@ -22,32 +18,6 @@ def random_design(seed: int, policies: int):
     features = rng.standard_normal((mdp.num_rows, 4)) + 1.0
     rows = np.stack([random_rows(mdp, rng) for _ in range(policies)])
     return mdp, features, rows, rng
-
-
-def by_loops(features, rows, episodes, term):
-    """Sum over steps of an explicit (d, d) term of the second moments S_q and the means m_q."""
-    total = np.zeros((features.shape[1],) * 2)
-    for step in range(rows.shape[1]):
-        moments = [
-            sum(d * np.outer(x, x) for d, x in zip(rows[q, step], features, strict=True)) for q in range(len(rows))
-        ]
-        total += term(moments, [rows[q, step] @ features for q in range(len(rows))])
-    return episodes * total
-
-
-def test_formulas_agree_with_plain_loops():
-    _, features, rows, rng = random_design(0, 3)
-
-    def surrogate(moments, means):
-        mean = sum(means) / 3
-        return sum(moments) / 3 - np.outer(mean, mean)
-
-    def exact(moments, means):
-        cross = sum(np.outer(means[q], means[p]) for q in range(3) for p in range(3) if p != q)
-        return (2 * sum(moments) - cross) / 9
-
-    np.testing.assert_allclose(surrogate_information(features, rows.mean(0), 7), by_loops(features, rows, 7, surrogate))
-    np.testing.assert_allclose(exact_information(features, rows, 7), by_loops(features, rows, 7, exact))
 
 
 @pytest.mark.parametrize("policies", [2, 4])
@@ -68,7 +38,7 @@ def test_exact_expectation_agrees_with_monte_carlo_and_the_papers_form_does_not(
     assert np.abs((samples.mean(axis=0) - exact) / error).max() < 4.5
     assert np.abs((samples.mean(axis=0) - paper) / error).max() > 30
     asked = options.transpose(0, 2, 1, 3).reshape(-1, policies, features.shape[1])
-    np.testing.assert_allclose(realised_information(asked) / size, samples.mean(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(fisher_information(asked) / size, samples.mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
 @given(seed=st.integers(0, 10**6), policies=st.integers(2, 5))
@@ -86,7 +56,6 @@ def test_the_surrogate_bounds_the_exact_expectation(seed, policies):
 
 
 def tuple_expectations(features, joint):
-    """E[I], E[xbar], Cov(xbar) and marginals of a joint distribution over K-tuples of rows, by enumeration."""
     policies = joint.ndim
     index = np.stack(np.unravel_index(np.arange(joint.size), joint.shape), axis=1)
     options, weight = features[index], joint.ravel()  # (n^K, K, d)
@@ -111,19 +80,6 @@ def test_every_coupling_has_the_surrogate_less_the_covariance_of_the_mean(seed, 
     surrogate = surrogate_information(features, marginals.mean(axis=0)[None], 1)
     np.testing.assert_allclose(information, surrogate - covariance, rtol=0, atol=1e-12)
     assert smallest_eigenvalue(surrogate - information) >= -1e-12
-
-
-@pytest.mark.parametrize("policies", [2, 3, 5])
-def test_identical_independent_policies_reach_a_share_of_the_bound(policies):
-    """F3: exactly (K - 1)/K of the surrogate's information."""
-    _, features, rows, _ = random_design(policies, 1)
-    same = np.broadcast_to(rows[0], (policies, *rows[0].shape))
-    np.testing.assert_allclose(
-        exact_information(features, same, 2),
-        (policies - 1) / policies * surrogate_information(features, rows[0], 2),
-        rtol=0,
-        atol=1e-12,
-    )
 
 
 def test_balanced_tuples_reach_the_bound():
@@ -153,7 +109,7 @@ def test_truncated_feedback_has_at_least_a_quarter_of_the_state_information(seed
     partial = states.cumsum(axis=2)
 
     def information(features):
-        return realised_information(features.transpose(0, 2, 1, 3).reshape(-1, policies, 3))
+        return fisher_information(features.transpose(0, 2, 1, 3).reshape(-1, policies, 3))
 
     state, truncated = information(states), information(partial)
     assert smallest_eigenvalue(truncated - closed.min() * state) >= -1e-10 * np.abs(truncated).max()
@@ -178,95 +134,9 @@ def test_gradient_of_the_objective_agrees_with_finite_differences(criterion):
     assert gradient[1, 7] == pytest.approx(slope, rel=1e-5)
 
 
-def test_scores_are_the_gradient_up_to_a_constant_per_step():
-    problem = random_mdp_problem("A")
-    rows = random_rows(problem.mdp, np.random.default_rng(0))
-    curvature = problem.criterion.gradient(problem.information(rows))
-    centred = problem.features[None] - (rows @ problem.features)[:, None]
-    scores = 60 * np.einsum("hnd,de,hne->hn", centred, curvature, centred)
-    difference = scores - problem.gradient(rows)
-    np.testing.assert_allclose(difference, np.broadcast_to(difference[:, :1], difference.shape), rtol=1e-9)
-    # <g, d> in closed form: tr I^-1 - lambda tr I^-2 for A
-    inverse = np.linalg.inv(problem.information(rows))
-    assert np.vdot(scores, rows) == pytest.approx(np.trace(inverse) - np.trace(inverse @ inverse), rel=1e-9)
-
-
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=15)
-def test_exact_information_is_affine_in_each_policy(seed):
-    _, features, rows, rng = random_design(seed, 3)
-    mdp = stochastic_mdp(seed, states=6, actions=3, horizon=3, rows="pair", masked=True)
-    moved, halfway = rows.copy(), rows.copy()
-    moved[1] = random_rows(mdp, rng)
-    share = rng.random()
-    halfway[1] = (1 - share) * rows[1] + share * moved[1]
-    ends = [exact_information(features, one, 5) for one in (rows, moved)]
-    expected = (1 - share) * ends[0] + share * ends[1]
-    np.testing.assert_allclose(exact_information(features, halfway, 5), expected, atol=1e-9 * np.abs(expected).max())
-
-
-@given(seed=st.integers(0, 10**6), weight=st.floats(0.0, 1.0), criterion=st.sampled_from(["A", "V", "D"]))
-@settings(max_examples=50)
-def test_the_objective_is_concave_along_segments(seed, weight, criterion):
-    problem = random_mdp_problem(criterion, seed % 3)
-    rng = np.random.default_rng(seed)
-    one, other = random_rows(problem.mdp, rng), random_rows(problem.mdp, rng)
-    mixed = problem.objective(weight * one + (1 - weight) * other)
-    chord = weight * problem.objective(one) + (1 - weight) * problem.objective(other)
-    assert mixed >= chord - 1e-10 * max(1.0, abs(chord))
-    matrix = problem.information(weight * one + (1 - weight) * other)
-    line = weight * problem.information(one) + (1 - weight) * problem.information(other)
-    assert smallest_eigenvalue(matrix - line) >= -1e-10 * np.abs(matrix).max()  # the matrix itself is concave
-
-
-def test_gradient_is_the_same_for_every_policy():
-    """F1: as a function of K occupancies the surrogate has the same gradient for all q, though the d_q differ."""
-    problem = random_mdp_problem("D")
-    rng = np.random.default_rng(1)
-    rows = np.stack([random_rows(problem.mdp, rng) for _ in range(4)])
-    direction = random_rows(problem.mdp, rng) - random_rows(problem.mdp, rng)
-    slopes = []
-    for policy in range(4):
-        change = np.zeros_like(rows)
-        change[policy] = 1e-4 * direction
-        slopes.append(problem.objective((rows + change).mean(0)) - problem.objective((rows - change).mean(0)))
-    np.testing.assert_allclose(slopes, slopes[0], rtol=1e-8)
-    expected = np.vdot(problem.gradient(rows.mean(axis=0)), direction) / 4
-    assert slopes[0] / 2e-4 == pytest.approx(expected, rel=1e-5)
-
-
-def test_bad_shapes_are_named():
-    features = np.eye(3)
-    with pytest.raises(ValueError, match=r"mean_rows of shape \(H, N\) with N = 3"):
-        surrogate_information(features, np.ones((2, 4)), 1)
-    with pytest.raises(ValueError, match=r"rows of shape \(K, H, N\) with N = 3"):
-        exact_information(features, np.ones((2, 3)), 1)
-    with pytest.raises(ValueError, match=r"at least 2 policies \(K\), got 1"):
-        exact_information(features, np.ones((1, 2, 3)) / 3, 1)
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("centred", [False, True])
-@pytest.mark.parametrize("lowest", [0.0, -1.0])
-@pytest.mark.parametrize("used", [3, 25])
-def test_sums_over_rows_are_those_of_all_rows_at_once(kind, centred, lowest, used):
-    """Few rows with a weight and many, in one type and the other, around a centre or not."""
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(30, 4)).astype(kind)
-    centre = rng.normal(size=4) if centred else None
-    rows = np.zeros((2, 3, 30))
-    rows[..., :used] = rng.uniform(0.1, 1.0, size=(2, 3, used))
-    plain = features.astype(np.float64) - (0.0 if centre is None else centre)
-    np.testing.assert_allclose(information.mean_features(features, rows, centre), rows @ plain, rtol=1e-9, atol=1e-9)
-    weights = rows[0, 0] * np.where(np.arange(30) % 2, 1.0, 1.0 if lowest == 0 else lowest)
-    found = information.second_moment(features, weights, centre)
-    np.testing.assert_allclose(found, plain.T @ (plain * weights[:, None]), rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(found, found.T)
-
-
 def test_a_centre_changes_nothing_but_rounding(monkeypatch):
     """In chunks of seven rows, so that sums go over several; the masses of every step sum to 1."""
-    monkeypatch.setattr("edpbrl_gym.design.chunks.CHUNK_ROWS", 7)
+    monkeypatch.setattr("edpbrl_gym._arrays.CHUNK_ROWS", 7)
     rng = np.random.default_rng(1)
     features = rng.normal(size=(30, 4))
     rows = rng.dirichlet(np.ones(30), size=3)

@@ -10,15 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edpbrl_gym.design import (
-    DesignProblem,
-    frank_wolfe,
-    information,
-    make_criterion,
-    reference,
-    token_difference_matrix,
-)
-from edpbrl_gym.design.chunks import CHUNK_ROWS, row_chunks
+from edpbrl_gym._arrays import CHUNK_ROWS
+from edpbrl_gym.design import DesignProblem, frank_wolfe, make_criterion, reference
 from edpbrl_gym.mdp import PromptMDP
 from tests.helpers.design_cases import prompt_problem, random_mdp_problem, random_rows
 
@@ -26,7 +19,6 @@ SEVERAL_CHUNKS = (CHUNK_ROWS + 700, 900, CHUNK_ROWS)  # tokens at each step
 
 
 def rounded(problem: DesignProblem) -> tuple[DesignProblem, DesignProblem]:
-    """The problem with features rounded to float32, stored as float32 and as float64."""
     small = problem.features.astype(np.float32)
     return replace(problem, features=small), replace(problem, features=small.astype(np.float64))
 
@@ -105,26 +97,6 @@ def test_float32_features_give_the_float64_numbers(criterion):
         assert small.objective(mass) == pytest.approx(large.objective(mass), rel=1e-12)
 
 
-def test_every_information_function_takes_float32():
-    small, large = (one.features for one in rounded(large_problem()))
-    rng = np.random.default_rng(1)
-    rows = np.stack([random_rows(PromptMDP(SEVERAL_CHUNKS), rng) for _ in range(3)])
-    signed = rng.standard_normal(len(small))
-    for function, arguments in [
-        (information.mean_features, (rows,)),
-        (information.mean_features, (rows[0, 0],)),
-        (information.second_moment, (signed,)),
-        (information.second_moment, (np.maximum(signed - 1.0, 0.0),)),
-        (information.exact_information, (rows, 60)),
-    ]:
-        found, expected = function(small, *arguments), function(large, *arguments)
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
-    groups = [np.arange(CHUNK_ROWS + 700), np.arange(CHUNK_ROWS + 700, len(small))]
-    found, expected = token_difference_matrix(small, groups), token_difference_matrix(large, groups)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_solvers_take_float32(criterion):
     for base in (prompt_problem(criterion), random_mdp_problem(criterion)):
@@ -134,22 +106,6 @@ def test_solvers_take_float32(criterion):
         assert found.gap == pytest.approx(expected.gap, rel=1e-5)
         assert found.occupancies.dtype == np.float64
         assert reference(small).value == pytest.approx(reference(large).value, rel=1e-9)
-
-
-def test_chunks_cover_the_rows_in_order():
-    features = np.random.default_rng(0).standard_normal((2 * CHUNK_ROWS + 1, 2)).astype(np.float32)
-    chosen = np.random.default_rng(1).permutation(len(features))[: CHUNK_ROWS + 3]
-    for rows, expected in ((None, features), (chosen, features[chosen])):
-        parts = list(row_chunks(features, rows))
-        assert [len(values) for _, values in parts][:-1] == [CHUNK_ROWS] * (len(parts) - 1)
-        np.testing.assert_array_equal(np.concatenate([values for _, values in parts]), expected)
-        np.testing.assert_array_equal(
-            np.concatenate([np.arange(len(expected))[part] for part, _ in parts]), np.arange(len(expected))
-        )
-        assert all(values.dtype == np.float64 for _, values in parts)
-    large = features.astype(np.float64)
-    ((_, whole),) = row_chunks(large)
-    assert whole is large or np.shares_memory(whole, large)
 
 
 MEMORY = """

@@ -7,13 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from edpbrl_gym.design import make_criterion, surrogate_information, token_difference_matrix
-from edpbrl_gym.design.moments import (
-    GradientReward,
-    MomentProblem,
-    PolicyMoments,
-    fully_corrective,
-    pairwise_step,
-)
+from edpbrl_gym.design.moments import GradientReward, MomentProblem, PolicyMoments, fully_corrective
 from tests.helpers.design_cases import prompt_problem
 
 H, D, T = 3, 4, 20
@@ -30,7 +24,6 @@ def problem_of(name: str = "D", **options) -> MomentProblem:
 
 
 def policies_of(count: int, seed: int = 0, *, episodes: int = 12) -> list[PolicyMoments]:
-    """Policies that show features around centres of their own."""
     rng = np.random.default_rng(seed)
     shape = (count, episodes, H, D)
     features = rng.normal(size=shape) * rng.uniform(0.1, 1, size=(count, 1, H, D)) + rng.normal(size=(count, 1, H, D))
@@ -92,21 +85,6 @@ def test_the_tangent_at_any_moments_is_above_the_value(name):
         assert problem.value(there) <= tangent + 1e-9 * abs(tangent)
 
 
-def test_rewards_add_up_to_the_linear_value():
-    rng = np.random.default_rng(1)
-    features = rng.normal(size=(7, H, D))
-    reward = problem_of().gradient(policies_of(1)[0])
-    by_hand = [
-        sum(
-            T * (phi @ reward.curvature @ phi - 2 * phi @ reward.curvature @ reward.means[h])
-            for h, phi in enumerate(episode)
-        )
-        for episode in features
-    ]
-    np.testing.assert_allclose(reward.totals(features), by_hand, rtol=1e-12)
-    np.testing.assert_allclose(reward.expected(PolicyMoments.from_features(features)), np.mean(by_hand), rtol=1e-12)
-
-
 def test_the_moments_of_a_mixture_are_those_of_all_its_episodes():
     rng = np.random.default_rng(2)
     first, second = rng.normal(size=(5, H, D)), rng.normal(size=(15, H, D))
@@ -117,9 +95,7 @@ def test_the_moments_of_a_mixture_are_those_of_all_its_episodes():
     np.testing.assert_allclose(
         problem_of().information(mixed) - problem_of().prior,
         surrogate_information(
-            np.concatenate([first, second]).reshape(-1, D),
-            np.kron(np.full((1, 20), 1 / 20), np.eye(H)),
-            T,
+            np.concatenate([first, second]).reshape(-1, D), np.kron(np.full((1, 20), 1 / 20), np.eye(H)), T
         ),
         rtol=1e-9,
         atol=1e-9,
@@ -128,7 +104,6 @@ def test_the_moments_of_a_mixture_are_those_of_all_its_episodes():
 
 @pytest.mark.parametrize("name", ["D", "A", "V"])
 def test_fully_corrective_weights_are_the_best(name):
-    """Against scipy's SLSQP over the simplex."""
     problem, policies = problem_of(name), policies_of(6, seed=4)
     found = fully_corrective(problem, policies, tolerance=1e-9)
     assert found.weights.min() >= 0 and found.weights.sum() == pytest.approx(1.0)
@@ -151,23 +126,6 @@ def test_fully_corrective_weights_are_the_best(name):
     assert -best.fun <= value + found.inner_gap + 1e-7 * abs(value)
 
 
-def test_a_pairwise_step_improves_and_keeps_the_sum():
-    problem, policies = problem_of("V"), policies_of(5, seed=8)
-    weights = np.array([0.5, 0.5, 0, 0, 0])
-    before = problem.value(PolicyMoments.mixture(policies, weights))
-    reward = problem.gradient(PolicyMoments.mixture(policies, weights))
-    target = int(np.argmax([reward.expected(policy) for policy in policies]))
-    after = pairwise_step(problem, policies, weights, target)
-    assert after.weights.sum() == pytest.approx(1.0) and after.weights.min() >= 0
-    assert problem.value(PolicyMoments.mixture(policies, after.weights)) > before
-    assert (after.weights < weights).sum() == 1  # it takes from one policy
-
-
-def test_one_policy_has_all_the_weight():
-    found = fully_corrective(problem_of(), policies_of(1))
-    assert found.weights.tolist() == [1.0] and found.inner_gap == 0.0 and found.steps == 0
-
-
 def test_an_improper_prior():
     problem = problem_of(regularization=0.0)
     assert problem.baseline == -np.inf
@@ -187,7 +145,6 @@ def test_an_improper_prior():
         (lambda: PolicyMoments.mixture(policies_of(2), [0.5, 0.6]), "sum 1"),
         (lambda: PolicyMoments.mixture(policies_of(2), [1.5, -0.5]), ">= 0"),
         (lambda: fully_corrective(problem_of(), []), "at least one policy"),
-        (lambda: pairwise_step(problem_of(), policies_of(2), [0.5, 0.5], 2), "one of 2 policies"),
         (lambda: problem_of().value(PolicyMoments(np.zeros((H + 1, D)), np.eye(D))), r"\(H, d\)"),
         (lambda: GradientReward(np.eye(D), np.zeros((H, D)), T)(np.zeros((1, D)), [H]), "steps in 0..2"),
     ],

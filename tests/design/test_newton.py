@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import importlib
-import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.design import (
-    Criterion,
-    DesignProblem,
-    IterationState,
-    NewtonState,
-    frank_wolfe,
-    newton,
-    reference,
-    verify,
-)
-from edpbrl_gym.design.metric import PriorMetric
-from edpbrl_gym.design.solvers.newton.simplex_qp import solve_simplex_qp
-from edpbrl_gym.design.solvers.newton.tokens.blocks import TokenBlocks
-from edpbrl_gym.design.solvers.newton.tokens.feature_space import FeatureSpace
-from edpbrl_gym.design.solvers.newton.tokens.layout import PromptLayout
-from edpbrl_gym.design.solvers.newton.tokens.space import Space
-from edpbrl_gym.design.solvers.newton.tokens.token_space import TokenSpace
-from edpbrl_gym.mdp import PromptMDP
+from edpbrl_gym.design import DesignProblem, IterationState, frank_wolfe, newton, reference, verify
+from edpbrl_gym.design.solvers.newton.objective import Objective
+from edpbrl_gym.design.solvers.newton.scores import PriorMetric, Scores
+from edpbrl_gym.design.solvers.newton.steps import solve_simplex_qp
+from edpbrl_gym.design.solvers.newton.tokens import PromptLayout
+from edpbrl_gym.design.solvers.newton.woodbury import WoodburyObjective
+from edpbrl_gym.design.solvers.newton.working_sets import WorkingSets
 from tests.helpers.design_cases import (
     DESIGN_CRITERIA,
+    Plain,
     check_repeats_and_starts,
     check_steps,
     hard_prompt_problems,
     problem_from,
     prompt_problem,
+    random_mdp_problem,
     rounding_of_the_gap,
+    screen_above,
 )
-from tests.helpers.lane_environments import ChainEnv
-
-CRITERIA = DESIGN_CRITERIA
 
 
 def random_features(seed, rows, dimension, *, mean=0.0):
@@ -50,93 +37,47 @@ def random_features(seed, rows, dimension, *, mean=0.0):
     return rng.standard_normal((rows, dimension)) + mean * rng.standard_normal(dimension)
 
 
-def agrees(design, exact) -> bool:
-    """Two certified values of one optimum differ by at most a millionth of the gain (or each other's gap)."""
-    return abs(design.value - exact.value) <= 1e-6 * design.gain + exact.gap
-
-
-# -- against independent computations -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("regularization", [1e-3, 1.0, 1e3])
-def test_agrees_with_cvxpy(criterion, regularization):
-    features = random_features(3, 31, 5, mean=1.0)
-    problem = problem_from(features, (12, 9, 10), criterion, regularization=regularization)
+@pytest.mark.parametrize("criterion", DESIGN_CRITERIA)
+@pytest.mark.parametrize("prior", [0.0, 1e-3, 1.0, 1e3, "matrix"])
+def test_agrees_with_cvxpy(criterion, prior):
+    """Without a prior the start grows until its information is regular, and no step may leave the regular matrices."""
+    options = {"regularization": prior}
+    if prior == "matrix":
+        root = np.random.default_rng(7).standard_normal((5, 5))
+        options = {"prior_precision": root @ root.T}
+    problem = problem_from(random_features(3, 31, 5, mean=1.0), (12, 9, 10), criterion, **options)
     design, exact = newton(problem), reference(problem)
     assert design.status == exact.status == "converged"
     assert design.relative_gap <= 1e-6
     assert exact.relative_gap <= 1e-5
-    assert abs(design.value - exact.value) <= 1e-6 * design.gain
+    assert abs(design.value - exact.value) <= (1e-6 * design.gain if prior else 1e-5 * abs(exact.value))
     verification = verify(problem, design)
-    assert verification.messages == ()
-    assert verification.confirmed
+    assert verification.confirmed and verification.messages == ()
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-def test_agrees_with_cvxpy_under_a_given_prior(criterion):
-    root = np.random.default_rng(7).standard_normal((5, 5))
-    problem = problem_from(random_features(4, 26, 5), (8, 11, 7), criterion, prior_precision=root @ root.T)
-    design, exact = newton(problem), reference(problem)
-    assert design.status == "converged"
-    assert agrees(design, exact)
-    assert verify(problem, design).confirmed
-
-
-@pytest.mark.parametrize("criterion", ["D", "A"])
-def test_no_prior_at_all(criterion):
-    """The start grows until its information is regular; no step may leave the regular matrices."""
-    problem = problem_from(random_features(5, 40, 6), (20, 20), criterion, regularization=0.0)
-    design, exact = newton(problem), reference(problem)
-    assert design.status == "converged"
-    assert abs(design.value - exact.value) <= 1e-5 * abs(exact.value)
-    assert verify(problem, design).confirmed
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", DESIGN_CRITERIA)
 def test_steps_with_the_same_vocabulary_share_a_block(criterion):
     own, other = random_features(6, 9, 4), random_features(7, 7, 4)
     problem = problem_from(np.concatenate([own, other, own]), (9, 7, 9), criterion)
     layout = PromptLayout(problem)
-    assert layout.steps == ((0, 2), (1,))
-    assert list(layout.scale) == [120.0, 60.0]
+    assert list(layout.tokens.scale) == [120.0, 60.0]
     design = newton(problem)
     assert design.status == "converged"
-    assert agrees(design, reference(problem))
+    exact = reference(problem)
+    assert abs(design.value - exact.value) <= 1e-6 * design.gain + exact.gap
     np.testing.assert_array_equal(design.mean_rows[0, :9], design.mean_rows[2, 16:])
     assert verify(problem, design).confirmed
 
 
-def test_nearly_equal_tokens_leave_a_program_together():
-    """Mass is spread over five copies of each token, hundreds of which have to leave: more than there are factors."""
-    rng = np.random.default_rng(4)
-    tokens = rng.standard_normal((120, 40))
-    copies = np.repeat(tokens, 5, axis=0) + 1e-2 * rng.standard_normal((600, 40))
-    hessian, weights = (copies @ copies.T) ** 2, np.full(600, 1 / 600)
-    gradient = hessian @ weights + 10.0 * rng.standard_normal(40) @ copies.T
-    found = solve_simplex_qp(hessian.copy(), gradient, weights, [slice(0, 600)], tolerance=1e-6)
-    slope = gradient - hessian @ (found - weights)
-    assert found.min() >= 0 and found.sum() == pytest.approx(1.0) and np.count_nonzero(found) < 300
-    assert slope.max() - found @ slope < 1e-4 * np.abs(slope).max()
+def objective_of(problem: DesignProblem, kind: str, tokens) -> tuple[Objective, PromptLayout]:
+    layout = PromptLayout(problem)
+    if kind == "information":
+        return WorkingSets(problem, layout.tokens).by_information(tokens), layout
+    return WoodburyObjective(layout.tokens, tokens, PriorMetric(problem), problem), layout
 
 
-def space_of(problem: DesignProblem, kind: type[Space], tokens) -> tuple[Space, TokenBlocks, PromptLayout]:
-    layout, metric = PromptLayout(problem), PriorMetric(problem)
-    blocks = TokenBlocks(problem.features, layout.rows, layout.scale, metric)
-    target = None
-    if problem.criterion.name != "D":
-        target = problem.criterion.target_factor(problem.dimension)
-    if kind is FeatureSpace:
-        return FeatureSpace(blocks, tokens, problem.prior, target), blocks, layout
-    isotropic_a = problem.criterion.name == "A" and problem.regularization is not None
-    space = TokenSpace(
-        blocks, tokens, metric, problem.prior, target, baseline=problem.baseline, isotropic_a=isotropic_a
-    )
-    return space, blocks, layout
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("kind", [FeatureSpace, TokenSpace])
+@pytest.mark.parametrize("criterion", DESIGN_CRITERIA)
+@pytest.mark.parametrize("kind", ["information", "woodbury"])
 @pytest.mark.parametrize("prior", ["isotropic", "matrix"])
 @pytest.mark.parametrize("sizes", [(6, 5), (6, 6, 5)])
 def test_gradient_and_hessian_are_those_of_the_objective(criterion, kind, prior, sizes):
@@ -150,53 +91,27 @@ def test_gradient_and_hessian_are_those_of_the_objective(criterion, kind, prior,
         options["prior_precision"] = root @ root.T + 0.1 * np.eye(4)
     problem = problem_from(features, sizes, criterion, **options)
     tokens = np.arange(11)
-    space, blocks, layout = space_of(problem, kind, tokens)
+    objective, layout = objective_of(problem, kind, tokens)
     rng = np.random.default_rng(0)
 
     def in_blocks(array, centred):
-        parts = [array[own] for own in blocks.slices]
+        parts = [array[own] for own in layout.tokens.slices]
         return np.concatenate([part - part.mean() if centred else part / part.sum() for part in parts])
 
     weights = in_blocks((0.5 + rng.random(11)) * (rng.random(11) > 0.3), False)
     direction = in_blocks(rng.standard_normal(11), True)
-    gradient, hessian = space.derivatives(weights)
+    gradient, hessian = objective.derivatives(weights)
 
-    def objective(step):
-        moved = np.zeros((problem.horizon, sum(sizes)))
-        for number, steps in enumerate(layout.steps):
-            own = blocks.tokens(number)
-            for step_number in steps:
-                moved[step_number, problem.mdp.step_pairs(step_number)] = (weights + step * direction)[own]
-        return problem.objective(moved)
+    def value(step):
+        return problem.objective(layout.occupancy(tokens, weights + step * direction))
 
-    np.testing.assert_allclose(space.gradient(weights), gradient, rtol=1e-12)
-    assert space.value(weights) + space.offset == pytest.approx(objective(0.0), rel=1e-12)
+    np.testing.assert_allclose(objective.gradient(weights), gradient, rtol=1e-12)
+    assert objective.value(weights) + objective.offset == pytest.approx(value(0.0), rel=1e-12)
     width = 1e-5
-    slope = (objective(width) - objective(-width)) / (2 * width)
-    bend = (objective(width) - 2 * objective(0.0) + objective(-width)) / width**2
+    slope = (value(width) - value(-width)) / (2 * width)
+    bend = (value(width) - 2 * value(0.0) + value(-width)) / width**2
     assert gradient @ direction == pytest.approx(slope, rel=1e-4)
     assert -direction @ hessian @ direction == pytest.approx(bend, rel=1e-4)
-
-
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize(("dtype", "accuracy"), [(np.float32, 1e-5), (np.float64, 1e-12)])
-@pytest.mark.parametrize("kind", [FeatureSpace, TokenSpace])
-def test_scores_of_all_tokens_are_the_gradient(criterion, dtype, accuracy, kind):
-    problem = problem_from(random_features(9, 60, 7, mean=30.0), (25, 35), criterion)
-    tokens = np.sort(np.random.default_rng(1).permutation(60)[:30])
-    space, blocks, layout = space_of(problem, kind, tokens)
-    weights = np.concatenate([np.full(part.stop - part.start, 1 / (part.stop - part.start)) for part in space.parts])
-    form, means = space.form(weights), space.means(weights)
-    scores = blocks.scores(form, means, dtype)
-    some = np.array([0, 3, 24, 25, 59])
-    np.testing.assert_allclose(blocks.scores(form, means, dtype, some), scores[some], rtol=1e-5)
-    occupancy = layout.occupancy(tokens, weights)
-    for number in range(2):
-        own = blocks.tokens(number)
-        expected = problem.gradient(occupancy)[number, own]
-        difference = scores[own] - expected
-        scale = scores[own].max()
-        assert np.ptp(difference) <= (accuracy + 1e-10) * scale  # equal up to a constant of the block
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -222,19 +137,6 @@ def test_the_quadratic_program_against_scipy(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_nearly_singular_quadratic_program_keeps_its_sums(seed):
-    """Large steps along the null space cancel; the sums of the blocks must not pay for it."""
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(30, 3))
-    blocks = [slice(0, 18), slice(18, 30)]
-    weights = np.concatenate([np.full(18, 1 / 18), np.full(12, 1 / 12)])
-    gradient = 10.0 + 1e-10 * rng.normal(size=30)  # a level that the constraint takes away, far above the rest
-    found = solve_simplex_qp(rows @ rows.T, gradient, weights, blocks, tolerance=1e-9)
-    assert found.min() >= 0
-    np.testing.assert_allclose([found[own].sum() for own in blocks], 1.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(5))
 def test_a_quadratic_program_that_rounding_has_made_indefinite_still_moves(seed):
     """Where prior and data differ by many digits, cancellation leaves small negative eigenvalues."""
     rng = np.random.default_rng(seed)
@@ -254,28 +156,7 @@ def test_a_quadratic_program_that_rounding_has_made_indefinite_still_moves(seed)
     assert value(found) <= value(best) + 1e-4 * abs(value(best))
 
 
-def test_a_quadratic_program_without_curvature_is_feasible():
-    weights = np.full(6, 1 / 6)
-    found = solve_simplex_qp(np.zeros((6, 6)), np.arange(6.0), weights, [slice(0, 6)], tolerance=1e-9)
-    assert found.min() >= 0 and found.sum() == pytest.approx(1.0, abs=1e-12)
-
-
-@pytest.mark.parametrize("criterion", ["D", "A", "V"])
-def test_bounds_of_frank_wolfe_hold(criterion):
-    problem = prompt_problem(criterion, 2, sizes=(40, 40, 40), dimension=12)
-    design = newton(problem)
-    for variant in ("plain", "pairwise"):
-        other = frank_wolfe(problem, variant=variant, max_iterations=60)
-        rounding = 1e-12 * abs(design.value)
-        assert design.value <= other.upper_bound + rounding
-        assert other.value <= design.upper_bound + rounding
-        assert design.relative_gap < other.relative_gap
-
-
-# -- hard problems --------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(hard_prompt_problems())
 def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
     design = newton(problem)
@@ -292,7 +173,6 @@ def test_the_verifier_confirms_the_certificate_of_hard_problems(problem):
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["D", "A", "V1"]), st.sampled_from([1e-2, 1.0, 100.0]))
 def test_working_sets_smaller_than_the_vocabulary(seed, criterion, regularization):
-    """More tokens than the first working set holds, so that tokens are added and deleted."""
     features = random_features(seed, 900, 10, mean=0.5) * np.arange(1, 11) ** -0.5
     problem = problem_from(features, (500, 400), criterion, regularization=regularization)
     design = newton(problem, seed=seed % 7)
@@ -333,43 +213,24 @@ def test_a_value_that_rounds_away_what_is_left_to_gain(seed):
     assert verify(problem, design).messages == ()
 
 
-def test_nothing_to_learn():
-    """One token at every step, and equal tokens: no design has information, and that is no crash."""
-    for features, sizes in [(np.eye(2), (1, 1)), (np.ones((6, 2)), (3, 3)), (np.zeros((4, 2)), (4,))]:
-        design = newton(problem_from(features, sizes))
-        assert design.gap == pytest.approx(0.0, abs=1e-12)
-        assert "no information" in design.warnings[0]
-
-
-# -- running it -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("criterion", ["D", "A", "V"])
 def test_same_result_twice_and_from_any_start(criterion):
-    problem = prompt_problem(criterion, 1, sizes=(60, 50), dimension=8)
-    check_repeats_and_starts(problem)
+    check_repeats_and_starts(prompt_problem(criterion, 1, sizes=(60, 50), dimension=8))
 
 
 def test_callback_history_and_iteration_limit():
     problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
-    seen: list[NewtonState] = []
+    seen: list[IterationState] = []
     design = newton(problem, callback=seen.append)
-    assert design.status == "converged"
-    assert design.solver == "newton"
+    assert (design.status, design.solver) == ("converged", "newton")
     check_steps(seen, design)
     states = [state for state in seen if state.step == 0]
     assert len(states) == design.iterations  # the last, converged point is not announced
-    assert len(design.history) == design.iterations + 1
     assert [record.iteration for record in design.history] == list(range(design.iterations + 1))
     values = [state.value for state in states] + [design.value]
     assert np.all(np.diff(values) > 0)
     for number, state in enumerate(states):
-        assert isinstance(state, IterationState)
         assert state.iteration == number
-        assert state.upper_bound == state.value + state.gap
-        assert state.upper_bound >= design.value
-        assert state.support == np.count_nonzero(state.occupancy)
-        assert state.oracle_calls == number + 2  # one of them to find the start
         assert state.value == pytest.approx(problem.objective(state.occupancy), rel=1e-10)
         assert state.relative_gap == pytest.approx(state.gap / (state.value - problem.baseline))
         assert not state.occupancy.flags.writeable
@@ -386,40 +247,18 @@ def test_tolerance_zero_goes_as_far_as_float64_allows():
     assert design.relative_gap <= 1e-9
 
 
-def test_a_callback_stops_with_the_certified_best_so_far():
-    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
-    design = newton(problem, callback=lambda state: state.iteration == 2)
-    assert (design.status, design.iterations) == ("interrupted", 2)
-    assert verify(problem, design).confirmed
-
-
 def test_a_callback_stops_between_the_newton_steps():
     problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
-    seen: list[NewtonState] = []
+    seen: list[IterationState] = []
     design = newton(problem, callback=lambda state: seen.append(state) or state.step == 2)
     assert (design.status, seen[-1].step) == ("interrupted", 2)
-    assert design.value == seen[-1].value
+    assert design.value == seen[-1].value == design.history[-1].value
     assert len(design.history) == design.iterations + 1
-    assert design.history[-1].value == design.value
-    assert verify(problem, design).confirmed
-
-
-def test_ctrl_c_returns_the_certified_best_so_far():
-    problem = prompt_problem("D", 0, sizes=(200, 200), dimension=20)
-
-    def press(state):
-        if state.iteration == 2:
-            signal.raise_signal(signal.SIGINT)
-
-    design = newton(problem, callback=press)
-    assert (design.status, design.iterations) == ("interrupted", 2)
-    assert design.value > newton(problem, max_iterations=1).value
     assert verify(problem, design).confirmed
 
 
 def test_ctrl_c_inside_the_newton_steps(monkeypatch):
-    """An interrupt in the middle of the restricted problem leaves the last whole point."""
-    module = importlib.import_module("edpbrl_gym.design.solvers.newton.master")
+    module = importlib.import_module("edpbrl_gym.design.solvers.newton.steps")
     calls = []
 
     def interrupted(*arguments, **options):
@@ -436,69 +275,52 @@ def test_ctrl_c_inside_the_newton_steps(monkeypatch):
     assert verify(problem, design).confirmed
 
 
-def test_ctrl_c_before_the_first_iteration_is_an_interrupt():
-    problem = prompt_problem("D", 0)
-
-    def press(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        newton(problem, callback=press)
-
-
 def test_an_optimistic_float32_certificate_is_not_believed(monkeypatch):
     """Scores that hide the best tokens end in a recheck of all tokens in float64, not in a wrong design."""
-    exact = TokenBlocks.scores
+    exact = Scores.__call__
 
     def blind(self, form, means, dtype=np.float32, tokens=None):
         scores = exact(self, form, means, dtype, tokens)
         return scores if np.dtype(dtype) == np.float64 else 0.5 * scores
 
-    monkeypatch.setattr(TokenBlocks, "scores", blind)
+    monkeypatch.setattr(Scores, "__call__", blind)
     problem = prompt_problem("D", 0, sizes=(300, 300), dimension=20)
     design = newton(problem)
     assert design.status == "converged"
     assert verify(problem, design).confirmed
 
 
-def test_errors_say_what_to_do():
-    class Other(Criterion):
-        name = "E"
-
-        def value(self, information):
-            return float(np.linalg.eigvalsh(information)[0])
-
-        def gradient(self, information):
-            vector = np.linalg.eigh(information)[1][:, 0]
-            return np.outer(vector, vector)
-
-    problem = prompt_problem("D", 0)
-    with pytest.raises(TypeError, match="Expected a DesignProblem, got str"):
-        newton("problem")
-    other = DesignProblem(
-        mdp=problem.mdp,
-        features=problem.features,
-        num_policies=2,
-        episodes=5,
-        criterion=Other(),
-        regularization=1.0,
-    )
-    with pytest.raises(ValueError, match="newton expects the criterion A, V or D, got 'E'; use frank_wolfe"):
-        newton(other)
-    with pytest.raises(ValueError, match="tolerance"):
-        newton(problem, tolerance=-1.0)
-    with pytest.raises(ValueError, match="max_iterations"):
-        newton(problem, max_iterations=-1)
-    with pytest.raises(ValueError, match="occupancy"):
-        newton(problem, start=np.zeros((3, 31)))
+@pytest.mark.parametrize("criterion", ["D", "V"])
+def test_other_mdps_go_to_pairwise_frank_wolfe_and_the_design_says_so(criterion):
+    problem = random_mdp_problem(criterion)
+    seen: list[IterationState] = []
+    design = newton(problem, callback=seen.append)
+    pairwise = frank_wolfe(problem, variant="pairwise", tolerance=1e-6, max_iterations=10_000)
+    assert (design.solver, design.status) == ("pairwise_frank_wolfe", "converged")
+    np.testing.assert_array_equal(design.occupancies, pairwise.occupancies)
+    assert design.warnings[:-1] == pairwise.warnings
+    assert "newton is for prompt MDPs: this problem with a FiniteHorizonMDP was solved by pairwise" in design.summary()
+    assert len(seen) == design.iterations and {state.step for state in seen} == {0}
+    assert newton(problem, start=design.mean_occupancy).iterations == 0
+    assert newton(problem, max_iterations=2).status == "iteration_limit"
 
 
-def test_the_agent_plays_the_design():
-    env = ChainEnv()
-    env.mdp, env.features = PromptMDP((30, 20)), random_features(0, 50, 6)
-    env.observation_space, env.action_space = Discrete(2), Discrete(30)
-    agent = make_agent("newton", env, num_options=2, episodes=5, criterion="D", tolerance=1e-7).learn()
-    assert agent.design.solver == "newton"
-    assert agent.design.relative_gap <= 1e-7
-    paper = make_agent("frank_wolfe", env, num_options=2, episodes=5, criterion="D", max_iterations=3).learn()
-    assert paper.design.value <= agent.design.upper_bound
+@pytest.mark.parametrize("regularization", [0.0, 0.01, 10.0])
+@pytest.mark.parametrize("criterion", DESIGN_CRITERIA[:3])
+def test_a_criterion_without_a_closed_form(criterion, regularization):
+    """The same optimum by value and gradient alone, with a certificate that an independent computation confirms."""
+    problem = prompt_problem(criterion, 1, sizes=(25, 30), regularization=regularization)
+    plain = replace(problem, criterion=Plain(problem.criterion))
+    design, known = newton(plain), newton(problem)
+    assert design.status == known.status == "converged"
+    assert design.value <= known.upper_bound and known.value <= design.upper_bound
+    assert verify(plain, design).confirmed
+
+
+def test_a_criterion_without_a_closed_form_among_many_tokens(monkeypatch):
+    screen_above(monkeypatch, tokens=100)
+    problem = prompt_problem("A", 2, sizes=(300, 300), dimension=20)
+    plain = replace(problem, criterion=Plain(problem.criterion))
+    design, known = newton(plain), newton(problem)
+    assert design.status == "converged" and verify(plain, design).confirmed
+    assert design.value <= known.upper_bound and known.value <= design.upper_bound

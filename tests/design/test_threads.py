@@ -26,7 +26,6 @@ def threads() -> list[int]:
 
 @pytest.fixture(params=[1, 2, 3])
 def allowed(request):
-    """Threads that BLAS may use."""
     with BLAS.limit(limits=request.param):
         assert threads() == [request.param] * len(threads())
         yield request.param
@@ -74,17 +73,6 @@ def test_whoever_sets_the_limit_restores_it(allowed):
         end()
         assert set(threads()) == {1}
     assert set(threads()) == {allowed}
-
-
-def test_another_thread_may_be_the_first():
-    before = threads()
-    end = overlapping()
-    assert set(threads()) == {1}
-    with one_blas_thread(), one_blas_thread():
-        pass
-    assert set(threads()) == {1} and blas_threads() == max(before)
-    end()
-    assert threads() == before
 
 
 def test_every_item_is_done_once_with_one_blas_thread_each(allowed):

@@ -1,7 +1,5 @@
 """Guided denoising against diffusers' own pipeline and against the formulas."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -12,11 +10,6 @@ from edpbrl_gym.diffusion import SCHEDULERS, BlockSchedule, load_denoiser, model
 from edpbrl_gym.diffusion.denoiser import SHIPPED_NAME
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
 from tests.helpers.tiny_digits import save_tiny_digits
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    return str(save_tiny_digits(tmp_path_factory.mktemp("digits") / "model"))
 
 
 @pytest.fixture(scope="module")
@@ -108,18 +101,6 @@ def test_every_scheduler_is_deterministic_and_lanes_do_not_matter(digits, schedu
     np.testing.assert_allclose(alone[-1][1], first[-1][1][1:2], atol=1e-4)
 
 
-@pytest.mark.parametrize("scheduler", ["ddim", "euler"])
-def test_blocks_change_nothing_where_the_scheduler_has_no_memory(digits, scheduler):
-    denoiser, config = load_denoiser(digits, [4])
-    ends = []
-    for blocks in (1, 2, 6):
-        schedule = BlockSchedule(scheduler, config, steps=6, blocks=blocks)
-        start = noise((2, 1, 8, 8)) * np.float32(schedule.noise_scale)
-        ends.append(run(denoiser, schedule, start, [0, 0], [2.0, 2.0])[-1][1])
-    np.testing.assert_allclose(ends[1], ends[0], atol=1e-5)
-    np.testing.assert_allclose(ends[2], ends[0], atol=1e-5)
-
-
 @pytest.mark.parametrize("scheduler", ["dpm", "deis", "unipc"])
 def test_one_block_is_the_schedulers_own_run(digits, scheduler):
     import diffusers
@@ -155,17 +136,6 @@ def test_lanes_in_different_blocks_share_a_call(digits, scheduler):
     assert batches == [4, 4] and denoiser.calls - calls == 2  # a call a step, for both lanes with and without condition
 
 
-def test_weight_one_is_the_condition_alone_and_zero_is_none(digits):
-    denoiser, config = load_denoiser(digits, [4, 7])
-    schedule = BlockSchedule("ddim", config, steps=2, blocks=1)
-    start = np.repeat(noise((1, 1, 8, 8)), 4, axis=0)
-    _, clean = denoiser.advance(
-        schedule, start, np.zeros(4, dtype=int), np.array([0, 1, 0, 1]), np.array([0.0, 0.0, 1.0, 1.0])
-    )
-    np.testing.assert_allclose(clean[0], clean[1], atol=1e-6)
-    assert np.abs(clean[2] - clean[3]).max() > 1e-4
-
-
 def test_images_of_both_kinds(digits, stable):
     grey, _ = load_denoiser(digits, [0])
     image = grey.images(np.array([-1.0, 0.0, 1.0, 5.0], dtype=np.float32).reshape(4, 1, 1, 1))
@@ -195,10 +165,6 @@ def test_models_that_do_not_fit(digits, stable, tmp_path):
     (tmp_path / "model_index.json").write_text("{}")
     with pytest.raises(ValueError, match=r"unet/config\.json"):
         model_shape(str(tmp_path))
-    (tmp_path / "unet").mkdir()
-    (tmp_path / "unet" / "config.json").write_text(json.dumps({"sample_size": 8, "in_channels": 1}))
-    with pytest.raises(ValueError, match="text conditions or with class embeddings"):
-        model_shape(str(tmp_path))
 
 
 def test_latents_are_not_clipped_where_the_model_does_not_say_so():
@@ -221,6 +187,7 @@ def test_latents_are_not_clipped_where_the_model_does_not_say_so():
         ({"addition_embed_type": "text_time"}, "further inputs"),
         ({"in_channels": 9, "out_channels": 4}, "further inputs"),
         ({"sample_size": None}, "sample_size"),
+        ({"cross_attention_dim": None}, "text conditions or with class embeddings"),
     ],
 )
 def test_models_with_other_inputs_are_refused(tmp_path, change, said):

@@ -1,7 +1,5 @@
 """Pools of trajectories: their items, planners and sessions on them."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest
@@ -10,13 +8,11 @@ import edpbrl_gym as eg
 from edpbrl_gym.diffusion import TrajectoryPool, enumerate_episodes, enumerate_from, play_sequences
 from edpbrl_gym.oracles import SyntheticUser, answers_of
 from edpbrl_gym.planners import TokenFeatures, make_planner
-from tests.helpers.tiny_digits import save_tiny_digits
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory):
-    model = str(save_tiny_digits(tmp_path_factory.mktemp("digits") / "model"))
-    arguments = {"model": model, "conditions": [0, 1, 7], "weights": (6.0,), "blocks": 2, "steps": 2}
+def env(digits):
+    arguments = {"model": digits, "conditions": [0, 1, 7], "weights": (6.0,), "blocks": 2, "steps": 2}
     return gymnasium.make("edpbrl/DiffusionGuidance-v0", **arguments)
 
 

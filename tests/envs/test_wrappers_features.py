@@ -1,35 +1,29 @@
-"""Wrappers that redefine features: mapped ones, and those of state-action pairs."""
+"""StateActionFeatures, LearnedReward and TextObservation."""
 
 import copy
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
 from edpbrl_gym._base_environment import base_environment
 from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.comparisons import map_comparisons
 from edpbrl_gym.envs.wrappers import (
     LearnedReward,
     LearnedRewardVector,
-    MappedFeatures,
-    MappedFeaturesVector,
     PreferenceQuery,
     StateActionFeatures,
-    StateActionFeaturesVector,
     TextObservation,
 )
 from edpbrl_gym.estimation import cosine_error, estimate
-from edpbrl_gym.features import RandomFourierFeatures, WithLinear
 from edpbrl_gym.oracles import SyntheticUser
-from tests.helpers.lane_environments import BareEnv, ChainEnv, write_summed_world
+from tests.helpers.lane_environments import BareEnv, ChainEnv, write_summed_world, write_vocabulary
 
-PROMPT = "edpbrl/PromptConstruction-v0"
-MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+ID = "edpbrl/PromptConstruction-v0"
 
 
 @pytest.fixture(scope="module")
@@ -37,174 +31,50 @@ def world(tmp_path_factory):
     return write_summed_world(tmp_path_factory.mktemp("world"), dimension=5, seed=0)
 
 
-def fourier(inputs, size=12):
-    return WithLinear(RandomFourierFeatures(inputs, size, bandwidth=0.8, seed=2))
-
-
-class Drift(gymnasium.Env):
-    """Floats in a box, drifting by the action, for three steps."""
-
-    def __init__(self) -> None:
-        self.observation_space = Box(-np.inf, np.inf, (2, 2), np.float32)
-        self.action_space = Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.steps = self.np_random.normal(size=(2, 2)).astype(np.float32), 0
-        return self.place.copy(), {}
-
-    def step(self, action):
-        self.place = (self.place + action).astype(np.float32)
-        self.steps += 1
-        return self.place.copy(), 0.0, self.steps == 3, False, {}
-
-    def trajectory_features(self, observations):
-        return np.asarray(observations, dtype=np.float64).reshape(len(observations), -1)[:, :3]
-
-
-def play(query, agent, episodes, horizon, seed=0):
-    observations, _ = query.reset(seed=seed)
-    state = None
-    for _ in range(episodes * horizon):
-        actions, state = agent.predict(observations, state, query.episode_start)
-        observations, *_ = query.step(actions)
-    return query.comparisons
-
-
-# -- who describes the lanes -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.needs("rl")
 def test_the_outermost_wrapper_with_features_describes_the_lanes(world):
-    plain = gymnasium.make(PROMPT, **world)
-    assert base_environment(plain) is plain.unwrapped
-    inner = MappedFeatures(plain, fourier(5))
-    outer = MappedFeatures(inner, fourier(17))
-    assert base_environment(inner) is inner
-    assert base_environment(TextObservation(outer)) is outer
-    assert base_environment(SyncVectorEnv([lambda: outer])) is outer
     from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
-    assert base_environment(VecMonitor(DummyVecEnv([lambda: inner]))) is inner
+    plain = gymnasium.make(ID, **world)
+    assert base_environment(plain) is plain.unwrapped
+    wrapped = StateActionFeatures(plain)
+    assert base_environment(TextObservation(wrapped)) is wrapped
+    assert base_environment(SyncVectorEnv([lambda: wrapped])) is wrapped
+    assert base_environment(VecMonitor(DummyVecEnv([lambda: wrapped]))) is wrapped
 
 
 def test_what_the_environment_lacks_the_wrapper_lacks():
-    wrapped = MappedFeatures(BareEnv(), fourier(5))
+    wrapped = StateActionFeatures(BareEnv())
     for name in ("mdp", "features", "trajectory_features", "encoder", "_private", "anything"):
         assert not hasattr(wrapped, name)
-    assert copy.deepcopy(wrapped).feature_map.name == fourier(5).name
+    assert copy.deepcopy(wrapped).feature_maps == wrapped.feature_maps
 
 
-# -- mapped features -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("feedback", ["truncated", "state"])
-def test_questions_about_mapped_features_are_mapped_questions(world, feedback):
-    found = []
-    for wrap in (lambda env: env, lambda env: MappedFeaturesVector(env, fourier(5))):
-        lanes = wrap(gymnasium.make_vec(PROMPT, num_envs=4, vectorization_mode="vector_entry_point", **world))
-        dimension = 5 if lanes.unwrapped is lanes else 22 - 5
-        query = PreferenceQuery(lanes, lanes=2, oracle=SyntheticUser(np.zeros(dimension)), feedback=feedback)
-        agent = make_agent("random", query, num_options=2, episodes=4, seed=1)
-        found.append(play(query, agent, 2, 4))
-    plain, mapped = found
-    expected = map_comparisons(plain, fourier(5))
-    np.testing.assert_allclose(mapped.features, expected.features, atol=1e-6)
-    for key in ("encoder", "encoder_fingerprint", "feature_map"):
-        assert mapped.metadata[key] == expected.metadata[key]
-    assert [list(row) for row in mapped.texts] == [list(row) for row in plain.texts]
-
-
-def test_a_tabular_environment_has_mapped_rows():
-    env = ChainEnv()
-    wrapped = MappedFeatures(env, fourier(3))
-    np.testing.assert_allclose(wrapped.features, fourier(3)(env.features))
-    assert wrapped.features is wrapped.features and wrapped.mdp is env.mdp
-    agent = make_agent("newton", wrapped, num_options=2, episodes=10, criterion="D").learn()
-    assert agent.design.problem.dimension == 15
-
-
-@pytest.mark.parametrize("kind", ["final", "step"])
-def test_learned_rewards_see_the_mapped_features(world, kind):
-    theta = np.random.default_rng(0).normal(size=17)
-    single = LearnedReward(MappedFeatures(gymnasium.make(PROMPT, **world), fourier(5)), theta, kind)
-    lanes = gymnasium.make_vec(PROMPT, num_envs=1, vectorization_mode="vector_entry_point", **world)
-    vector = LearnedRewardVector(MappedFeaturesVector(lanes, fourier(5)), theta, kind)
-    single.reset(seed=0), vector.reset(seed=0)
-    for step, action in enumerate((1, 2, 3)):
-        observation, reward, *_ = single.step(action)
-        raw = single.unwrapped.trajectory_features(observation[None])
-        expected = float(fourier(5)(raw)[0] @ theta) if kind == "step" or step == 2 else 0.0
-        assert reward == pytest.approx(expected, abs=1e-6)
-        assert vector.step(np.array([action]))[1][0] == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(ValueError, match="dimension 17"):
-        LearnedReward(MappedFeatures(gymnasium.make(PROMPT, **world), fourier(5)), theta[:5])
-
-
-# -- state-action pairs ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:.*WARN.*")  # about wrappers in general, and boxes without ends
-def test_single_environments_pass_the_check(world):
-    check_env(StateActionFeatures(Drift()), skip_render_check=True)
-    check_env(StateActionFeatures(gymnasium.make(PROMPT, **world)), skip_render_check=True)
-
-
-def test_the_last_action_is_observed():
+@pytest.mark.filterwarnings("ignore:.*WARN.*")  # about wrappers in general
+def test_the_last_action_is_observed(world):
+    check_env(StateActionFeatures(gymnasium.make(ID, **world)), skip_render_check=True)
     env = StateActionFeatures(ChainEnv())
     assert env.observation_space == MultiDiscrete([5, 4])
     first, _ = env.reset(seed=0)
     assert first[1] == 3  # none yet
     second, *_ = env.step(2 if first[0] != 1 else 0)
     assert second[1] == (2 if first[0] != 1 else 0)
-    drift = StateActionFeatures(Drift())
-    first, _ = drift.reset(seed=0)
-    assert first.shape == (7,) and first.dtype == np.float32 and not first[4:].any()
-    second, *_ = drift.step(1)
-    np.testing.assert_array_equal(second[4:], [0, 1, 0])
-    np.testing.assert_allclose(second[:4], first[:4] + 1)
-    np.testing.assert_allclose(drift.trajectory_features(np.stack([first, second]))[:, 3:], [[0, 0, 0], [0, 1, 0]])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [ChainEnv, Drift])
-def test_the_vector_form_is_that_of_single_environments(make, mode):
-    inside = SyncVectorEnv([lambda: StateActionFeatures(make())] * 3, autoreset_mode=mode)
-    outside = StateActionFeaturesVector(SyncVectorEnv([make] * 3, autoreset_mode=mode))
-    assert inside.observation_space == outside.observation_space
-    rng = np.random.default_rng(0)
-    left, right = inside.reset(seed=5)[0], outside.reset(seed=5)[0]
-    np.testing.assert_array_equal(left, right)
-    for _ in range(11):
-        actions = rng.integers(2, size=3)
-        (left, _, ended, _, left_info), (right, _, _, _, right_info) = inside.step(actions), outside.step(actions)
-        np.testing.assert_array_equal(left, right)
-        if mode is AutoresetMode.SAME_STEP and ended.any():
-            np.testing.assert_array_equal(np.stack(left_info["final_obs"]), np.stack(right_info["final_obs"]))
-        if mode is AutoresetMode.DISABLED and ended.any():
-            np.testing.assert_array_equal(
-                inside.reset(options={"reset_mask": ended})[0], outside.reset(options={"reset_mask": ended})[0]
-            )
-
-
-@pytest.mark.parametrize("join", ["concatenated", "products"])
-def test_a_tabular_environment_has_a_row_for_each_pair(join):
+def test_a_tabular_environment_has_a_row_for_each_pair():
     env = ChainEnv()
-    wrapped = StateActionFeatures(env, join)
+    wrapped = StateActionFeatures(env)
     mdp = wrapped.mdp
     assert mdp.num_rows == mdp.num_pairs == len(wrapped.features) == 14
-    np.testing.assert_array_equal(mdp.pair_row, np.arange(14))
     for pair in range(14):
         state, action = int(mdp.pair_state[pair]), int(mdp.pair_action[pair])
-        phi, indicator = env.features[state], np.eye(3)[action]
-        expected = np.concatenate([phi, indicator]) if join == "concatenated" else np.kron(phi, indicator)
-        np.testing.assert_allclose(wrapped.features[pair], expected)
+        np.testing.assert_allclose(wrapped.features[pair], [*env.features[state], *np.eye(3)[action]])
     policy = env.mdp.uniform_policy()
     np.testing.assert_allclose(mdp.occupancy(policy), env.mdp.occupancy(policy))
 
 
 def test_prompts_with_their_last_token(world):
-    env = StateActionFeatures(gymnasium.make(PROMPT, **world))
+    env = StateActionFeatures(gymnasium.make(ID, **world))
     actions, vocabulary = env.action_space.n, env.vocabulary
     observation, _ = env.reset(seed=0)
     for action in (1, 2, 3):
@@ -214,7 +84,6 @@ def test_prompts_with_their_last_token(world):
     np.testing.assert_allclose(env.trajectory_features(observation[None])[0], [*raw[0], *np.eye(actions)[3]])
     assert env.mdp is env.unwrapped.mdp and env.features.shape == (env.mdp.num_rows, 5 + actions)
     assert not hasattr(env, "encoder")  # its embeddings are not these features
-    TextObservation(env).reset(seed=0)
 
 
 class PlugIn(ChainEnv):
@@ -227,66 +96,140 @@ class PlugIn(ChainEnv):
 @pytest.mark.parametrize("feedback", ["state", "truncated"])
 def test_a_taste_about_actions_is_learnt(feedback):
     taste = np.array([0.0, 0.0, 0.0, 2.0, -1.0, -1.0])  # likes action 0, whatever the state
-    lanes = StateActionFeaturesVector(SyncVectorEnv([PlugIn] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
-    query = PreferenceQuery(
-        lanes, lanes=2, oracle=SyntheticUser(taste, mode="sampled", scale=1.5, seed=3), feedback=feedback
-    )
-    agent = make_agent(
-        "newton" if feedback == "state" else "random",
-        query,
-        num_options=2,
-        episodes=60,
-        criterion="D",
-        regularization=0.5,
-        seed=0,
-    ).learn()
-    found = play(query, agent, 60, 4)
-    assert found.dimension == 6
+    lanes = SyncVectorEnv([lambda: StateActionFeatures(PlugIn())] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    oracle = SyntheticUser(taste, mode="sampled", scale=1.5, seed=3)
+    query = PreferenceQuery(lanes, lanes=2, oracle=oracle, feedback=feedback)
+    settings = {"num_options": 2, "episodes": 60, "criterion": "D", "regularization": 0.5, "seed": 0}
+    agent = make_agent("newton" if feedback == "state" else "random", query, **settings).learn()
+    observations, _ = query.reset(seed=0)
+    state = None
+    for _ in range(60 * 4):
+        actions, state = agent.predict(observations, state, query.episode_start)
+        observations, *_ = query.step(actions)
+    found = query.comparisons
     assert found.metadata["feature_map"] == ["actions(3, concatenated)"]
     assert cosine_error(estimate(found, regularization=0.5).theta, taste) < 0.1
 
 
-def test_maps_and_actions_can_be_stacked():
-    lanes = SyncVectorEnv([PlugIn] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    stacked = MappedFeaturesVector(StateActionFeaturesVector(lanes), fourier(6))
-    assert base_environment(stacked) is stacked
-    np.testing.assert_allclose(stacked.features, fourier(6)(StateActionFeatures(PlugIn()).features))
-    query = PreferenceQuery(stacked, lanes=2, oracle=SyntheticUser(np.ones(18)), feedback="state")
-    found = play(query, make_agent("random", query, num_options=2, episodes=2), 2, 4)
-    assert found.dimension == 18
-    assert found.metadata["feature_map"] == ["actions(3, concatenated)", fourier(6).name]
+class Continuous(BareEnv):
+    def __init__(self):
+        super().__init__()
+        self.action_space = Box(-1, 1, (2,))
 
 
-# -- errors ----------------------------------------------------------------------------------------------------------
+class Floats(BareEnv):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(-1, 1, (2,))
 
 
-def test_wrong_arguments_are_named(world):
-    lanes = gymnasium.make_vec(PROMPT, num_envs=2, vectorization_mode="vector_entry_point", **world)
-    with pytest.raises(TypeError, match="use MappedFeaturesVector"):
-        MappedFeatures(lanes, fourier(5))
-    with pytest.raises(TypeError, match="use StateActionFeaturesVector"):
-        StateActionFeatures(lanes)
-    with pytest.raises(TypeError, match="Expected a feature map"):
-        MappedFeaturesVector(lanes, np.cos)
-    query = PreferenceQuery(MappedFeaturesVector(lanes, fourier(6)), lanes=2, oracle=SyntheticUser(np.ones(5)))
-    query.reset(seed=0)
-    with pytest.raises(ValueError, match="Expected rows of 6 features"):
-        query.step(np.array([0, 1]))
-    with pytest.raises(ValueError, match="join"):
-        StateActionFeatures(ChainEnv(), "sum")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: StateActionFeatures(gymnasium.make_vec("CartPole-v1", num_envs=2)), "integers from 0"),
+        (lambda: StateActionFeatures(SyncVectorEnv([ChainEnv])), "not of lanes"),
+        (lambda: StateActionFeatures(Floats()), "integers from 0"),
+        (lambda: StateActionFeatures(Continuous()), r"Discrete\(A\) from 0"),
+        (lambda: TextObservation(BareEnv()), "vocabulary and trajectory_texts.*BareEnv"),
+    ],
+)
+def test_wrong_environments_are_named(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
 
-    class Nested(BareEnv):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = Dict({"place": Discrete(2)})
 
-    with pytest.raises(TypeError, match="flatten them"):
-        StateActionFeatures(Nested())
+ORDER = ["bases", "lighting", "style"]
 
-    class Continuous(BareEnv):
-        def __init__(self):
-            super().__init__()
-            self.action_space = Box(-1, 1, (2,))
 
-    with pytest.raises(TypeError, match=r"Discrete\(A\) from 0"):
-        StateActionFeatures(Continuous())
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_vocabulary(tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture(scope="module")
+def theta(minilm):
+    return minilm.encode(["a moody watercolor at night"])[0].astype(float)
+
+
+@pytest.mark.parametrize("kind", ["final", "step"])
+def test_the_reward_is_theta_times_the_embedding(folder, theta, minilm, kind):
+    env = LearnedReward(gymnasium.make(ID, vocabulary=folder, order=ORDER), theta, kind=kind)
+    env.reset(seed=0)
+    for step, action in enumerate((1, 2, 3)):
+        _, reward, _, _, info = env.step(action)
+        assert isinstance(reward, float)
+        expected = float(minilm.encode([info["prompt"]])[0] @ theta) if kind == "step" or step == 2 else 0.0
+        assert reward == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["final", "step"])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_vector_rewards_equal_those_of_single_environments(folder, theta, mode, kind):
+    arguments = {"vocabulary": folder, "order": ORDER}
+    own = LearnedRewardVector(gymnasium.make_vec(ID, num_envs=3, autoreset_mode=mode, **arguments), theta, kind=kind)
+    serial = SyncVectorEnv(
+        [lambda: LearnedReward(gymnasium.make(ID, **arguments), theta, kind=kind)] * 3, autoreset_mode=mode
+    )
+    again = LearnedRewardVector(
+        SyncVectorEnv([lambda: gymnasium.make(ID, **arguments)] * 3, autoreset_mode=mode), theta, kind=kind
+    )
+    environments = (own, serial, again)
+    for env in environments:
+        env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        actions = rng.integers(2, size=3)
+        results = [env.step(actions) for env in environments]
+        for result in results[1:]:
+            np.testing.assert_allclose(result[1], results[0][1], atol=1e-5)
+        if mode is AutoresetMode.DISABLED and results[0][2].any():
+            for env in environments:
+                env.reset(options={"reset_mask": np.ones(3, dtype=bool)})
+
+
+def test_a_wrapped_environment_passes_the_checks_and_is_remade_from_its_spec(folder, theta):
+    env = LearnedReward(gymnasium.make(ID, vocabulary=folder, order=ORDER), theta, kind="step")
+    text = env.spec.to_json()
+    again = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(text))
+    np.testing.assert_array_equal(again.get_wrapper_attr("theta"), theta)
+    for one in (env, again):
+        one.reset()
+    assert env.step(1)[1] == again.step(1)[1]
+
+
+@pytest.mark.parametrize("wrapper", [LearnedReward, LearnedRewardVector])
+def test_wrong_theta(folder, theta, wrapper):
+    single = wrapper is LearnedReward
+    env = gymnasium.make(ID, vocabulary=folder) if single else gymnasium.make_vec(ID, num_envs=2, vocabulary=folder)
+    with pytest.raises(ValueError, match="dimension 384.*got 5"):
+        wrapper(env, np.ones(5))
+    with pytest.raises(ValueError, match="finite vector"):
+        wrapper(env, np.full(384, np.nan))
+    with pytest.raises(ValueError, match="finite vector"):
+        wrapper(env, np.ones((1, 384)))
+    with pytest.raises(ValueError, match="kind"):
+        wrapper(env, theta, kind="sometimes")
+    bare = BareEnv() if single else SyncVectorEnv([BareEnv])
+    with pytest.raises(TypeError, match=r"BareEnv to have trajectory_features"):
+        wrapper(bare, theta)
+
+
+@pytest.mark.filterwarnings("error")
+def test_text_observations(folder):
+    env = TextObservation(gymnasium.make(ID, vocabulary=folder, order=ORDER))
+    assert env.observation_space.max_length == len("a lighthouse on a cliff, overcast sky, pencil sketch")
+    observation, info = env.reset(seed=0)
+    assert observation == "" and observation in env.observation_space
+    for action in (0, 2, 1):
+        observation, *_, info = env.step(action)
+        assert observation == info["prompt"] and observation in env.observation_space
+    again = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert again.reset()[0] == ""
+
+
+def test_gymnasiums_check_over_the_wrappers(folder, theta, recwarn):
+    base = gymnasium.make(ID, vocabulary=folder, order=ORDER)
+    for env in (TextObservation(base), LearnedReward(base, theta, kind="step")):
+        check_env(env, skip_render_check=True)
+    expected = "is different from the unwrapped version"
+    assert all(expected in str(warning.message) for warning in recwarn)

@@ -1,7 +1,5 @@
 """Illegal actions stand for legal ones, so that algorithms without masks can play."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from edpbrl_gym.envs.wrappers.legal_actions import legal_actions
 from edpbrl_gym.oracles import SyntheticUser
 from tests.helpers.extras import skip_without
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
-from tests.helpers.tiny_language_model import write_tiny_model
 
 pytestmark = pytest.mark.needs("text", "rl")
 
@@ -24,10 +21,10 @@ PROMPTS, TEXT = "edpbrl/PromptConstruction-v0", "edpbrl/TextGeneration-v0"
 
 
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory):
+def arguments(gpt2, tmp_path_factory):
     """Arguments of both environments, by id; the files of the prompts' vocabulary have 2, 3 and 4 tokens."""
     folder = tmp_path_factory.mktemp("worlds")
-    text = {"model": write_tiny_model(folder / "tiny"), "words": 3, "max_tokens": 10}
+    text = {"model": gpt2, "words": 3, "max_tokens": 10}
     return {PROMPTS: write_summed_world(folder, dimension=3, seed=1), TEXT: text}
 
 
@@ -100,7 +97,7 @@ def test_lanes_play_what_single_environments_play(made, mode, arguments):
             steps[terminations] = 0
 
 
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "DQN"])
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
 def test_stable_baselines3_without_masks(algorithm, arguments):
     """Files of unequal sizes: without the wrapper the first illegal action ends the training."""
     skip_without("rl")
@@ -108,7 +105,7 @@ def test_stable_baselines3_without_masks(algorithm, arguments):
     from stable_baselines3.common.env_checker import check_env
 
     plain = LearnedReward(gymnasium.make(PROMPTS, **arguments[PROMPTS]), np.array([1.0, -1.0, 0.5]), kind="step")
-    options = {"PPO": {"n_steps": 96, "batch_size": 32}, "A2C": {}, "DQN": {"learning_starts": 50}}[algorithm]
+    options = {"PPO": {"n_steps": 96, "batch_size": 32}, "DQN": {"learning_starts": 50}}[algorithm]
     make = getattr(stable_baselines3, algorithm)
     with pytest.raises(ValueError, match="Expected an action in 0"):
         make("MlpPolicy", plain, seed=0, device="cpu", **options).learn(150)

@@ -1,4 +1,4 @@
-"""PreferenceQuery over all forms of vector environments."""
+"""PreferenceQuery over all forms of vector environments: questions of every step, and of complete prompts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from edpbrl_gym.agents.registry import make_agent
+from edpbrl_gym.collection import collect
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers import PreferenceQuery, TextObservation
 from edpbrl_gym.oracles import Answers, SyntheticUser
-from tests.helpers.lane_environments import BareEnv, ChainEnv, RaggedEnv, write_vocabulary
+from tests.helpers.lane_environments import (
+    SIZES,
+    TOKENS,
+    BareEnv,
+    ChainEnv,
+    RaggedEnv,
+    write_summed_world,
+    write_vocabulary,
+)
 
 ID = "edpbrl/PromptConstruction-v0"
 ORDER = ["bases", "lighting", "style"]
@@ -22,7 +31,8 @@ MODES = ["next_step", "same_step", "disabled"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_vocabulary(tmp_path_factory.mktemp("words"))
+    """Arguments of an environment with the real encoder."""
+    return {"vocabulary": write_vocabulary(tmp_path_factory.mktemp("words")), "order": ORDER}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +40,7 @@ def theta(minilm):
     return minilm.encode(["a moody watercolor at night"])[0].astype(float)
 
 
-def make(form, folder, mode="next_step", lanes=6):
-    arguments = {"vocabulary": folder, "order": ORDER}
+def make(form, arguments, mode="next_step", lanes=6):
     if form == "own":
         return gymnasium.make_vec(ID, num_envs=lanes, autoreset_mode=mode, **arguments)
     member = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}[mode]
@@ -72,8 +81,9 @@ def same(first: Comparisons, second: Comparisons) -> None:
     assert first.texts == second.texts and first.who == second.who
 
 
-@pytest.mark.parametrize("feedback", ["truncated", "state"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "feedback"), [("next_step", "truncated"), ("same_step", "state"), ("disabled", "truncated")]
+)
 def test_the_choices_are_the_oracles_on_the_lanes(folder, theta, minilm, mode, feedback):
     query = PreferenceQuery(make("own", folder, mode), lanes=3, oracle=SyntheticUser(theta), feedback=feedback)
     seen = play(query, episodes=2)
@@ -102,50 +112,21 @@ def test_the_choices_are_the_oracles_on_the_lanes(folder, theta, minilm, mode, f
     assert found.metadata["encoder_fingerprint"] == minilm.fingerprint
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("feedback", ["truncated", "state"])
-def test_lanes_in_one_process_give_the_same_comparisons(folder, theta, mode, feedback):
+@pytest.mark.parametrize(
+    ("other", "mode", "feedback"),
+    [("sync", "next_step", "truncated"), ("sync", "disabled", "truncated"), ("async", "same_step", "state")],
+)
+def test_all_forms_of_lanes_give_the_same_comparisons(folder, theta, other, mode, feedback):
     results = []
-    for form in ("own", "sync"):
+    for form in ("own", other):
         oracle = SyntheticUser(theta, mode="sampled", scale=5.0, seed=1)
-        query = PreferenceQuery(make(form, folder, mode), lanes=3, oracle=oracle, feedback=feedback)
-        play(query, episodes=3)
-        results.append(query.comparisons)
-    same(*results)
-
-
-def test_lanes_in_other_processes_give_the_same_comparisons(folder, theta):
-    results = []
-    for form in ("own", "async"):
-        query = PreferenceQuery(make(form, folder, "same_step", lanes=4), lanes=2, oracle=SyntheticUser(theta))
+        query = PreferenceQuery(make(form, folder, mode, lanes=4), lanes=2, oracle=oracle, feedback=feedback)
         try:
             play(query, episodes=2)
             results.append(query.comparisons)
         finally:
             query.close()
     same(*results)
-
-
-def test_infos_carry_the_question(folder, theta):
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=SyntheticUser(theta))
-    query.reset()
-    *_, infos = query.step(np.array([0, 1, 0, 1, 1, 0]))
-    assert infos["question"].tolist() == [
-        ["a lighthouse on a cliff", "a city street", "a lighthouse on a cliff"],
-        ["a city street", "a city street", "a lighthouse on a cliff"],
-    ]
-
-
-def test_clear_begins_again(folder, theta):
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=SyntheticUser(theta))
-    with pytest.raises(RuntimeError, match="No question was answered"):
-        query.comparisons  # noqa: B018
-    play(query, episodes=1)
-    query.clear()
-    with pytest.raises(RuntimeError, match="No question was answered"):
-        query.comparisons  # noqa: B018
-    play(query, episodes=1)
-    assert sorted(set(query.comparisons.episode.tolist())) == [0, 1]
 
 
 def test_an_interrupted_episode_keeps_its_questions_and_its_number(folder, theta):
@@ -158,6 +139,11 @@ def test_an_interrupted_episode_keeps_its_questions_and_its_number(folder, theta
     query.step(np.zeros(6, int))
     assert query.comparisons.episode.tolist() == [0, 1, 2, 3, 2, 3]
     assert query.comparisons.step.tolist() == [0, 0, 0, 0, 1, 1]
+    query.clear()
+    with pytest.raises(RuntimeError, match="No question was answered"):
+        query.comparisons  # noqa: B018
+    play(query, episodes=1)
+    assert sorted(set(query.comparisons.episode.tolist())) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -174,25 +160,17 @@ def test_wrong_arguments(folder, theta, arguments, message):
         PreferenceQuery(make("own", folder), oracle=SyntheticUser(theta), **arguments)
 
 
-@pytest.mark.parametrize("lanes", [1.5, 3.0, "3", None, True])
-def test_lanes_that_are_no_count(folder, theta, lanes):
-    with pytest.raises(TypeError, match="Expected lanes .*as an integer"):
-        PreferenceQuery(make("own", folder), lanes=lanes, oracle=SyntheticUser(theta))
-
-
-def test_observations_that_are_no_arrays(folder, theta):
-    env = SyncVectorEnv([lambda: TextObservation(gymnasium.make(ID, vocabulary=folder))] * 2)
-    with pytest.raises(TypeError, match="observations as one array.*Tuple.*before this wrapper"):
-        PreferenceQuery(env, lanes=2, oracle=SyntheticUser(theta))
-
-
 def test_wrong_oracle_and_environment(folder, theta):
+    texts = SyncVectorEnv([lambda: TextObservation(gymnasium.make(ID, **folder))] * 2)
+    with pytest.raises(TypeError, match="observations as one array.*Tuple.*before this wrapper"):
+        PreferenceQuery(texts, lanes=2, oracle=SyntheticUser(theta))
     with pytest.raises(TypeError, match="oracle with answer"):
         PreferenceQuery(make("own", folder), lanes=2, oracle="me")
     with pytest.raises(TypeError, match="VectorEnv"):
         PreferenceQuery(gymnasium.make(ID), lanes=2, oracle=SyntheticUser(theta))
-    for feedback, wanted in (("truncated", "trajectory_features"), ("state", "mdp and features")):
-        with pytest.raises(TypeError, match=wanted):
+    wanted = {"truncated": "trajectory_features", "state": "mdp and features", "prompt": '"prompt"'}
+    for feedback, said in wanted.items():
+        with pytest.raises(TypeError, match=said):
             PreferenceQuery(SyncVectorEnv([BareEnv] * 2), lanes=2, oracle=SyntheticUser(theta), feedback=feedback)
 
 
@@ -208,8 +186,7 @@ def test_an_oracle_that_answers_nonsense(folder, theta):
         query.step(np.zeros(6, int))
 
 
-@pytest.mark.parametrize("fails_at", range(4))
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize(("mode", "fails_at"), [("next_step", 0), ("next_step", 3), ("same_step", 3)])
 def test_after_an_oracle_that_failed_once_the_other_answers_are_in_place(mode, fails_at):
     class Absent(SyntheticUser):
         def answer(self, queries):
@@ -249,31 +226,6 @@ def test_a_group_is_reset_as_a_whole(folder, theta):
         query.reset(options={"reset_mask": np.array([True] * 4 + [False] * 2)})
 
 
-def test_episodes_of_different_lengths_are_an_error():
-    query = PreferenceQuery(SyncVectorEnv([RaggedEnv] * 4), lanes=2, oracle=SyntheticUser(np.ones(3)), feedback="state")
-    query.reset(seed=0)
-    with pytest.raises(RuntimeError, match="same step.*different lengths"):
-        for _ in range(40):
-            query.step(np.zeros(4, int))
-
-
-def test_a_third_partys_environment_shows_the_rows_of_its_pairs():
-    env = SyncVectorEnv([ChainEnv] * 4)
-    query = PreferenceQuery(env, lanes=2, oracle=SyntheticUser(np.array([1.0, -2.0, 0.5])), feedback="state")
-    observations, _ = query.reset(seed=0)
-    base = env.envs[0].unwrapped
-    expected = []
-    for _ in range(10):  # four steps, an automatic reset, four steps, a reset
-        before = observations.copy()
-        observations, _, _, _, infos = query.step(np.array([0, 1, 0, 1]))
-        if infos["_preference"].any():
-            expected.append(base.features[before].reshape(2, 2, 3))
-    np.testing.assert_allclose(query.comparisons.features, np.concatenate(expected))
-    assert query.comparisons.texts is None
-    with pytest.raises(IndexError):  # the environment itself has no such action
-        query.step(np.array([9, 9, 9, 9]))
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_episode_start_marks_the_first_action_of_every_episode(mode):
     member = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}[mode]
@@ -296,25 +248,15 @@ def test_episode_start_marks_the_first_action_of_every_episode(mode):
     assert counted[: 2 * horizon] == list(range(horizon)) * 2
 
 
-def test_an_oracle_without_a_description_is_recorded_by_its_details(folder, theta):
-    class Plain:
-        name = "plain"
-
-        def answer(self, queries):
-            return Answers.of_choices(np.zeros(len(queries), dtype=int), details={"model": "always the first"})
-
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=Plain())
-    query.reset()
-    query.step(np.zeros(6, int))
-    assert query.comparisons.metadata["oracle"] == {"name": "plain", "model": "always the first"}
-
-
-def test_each_answer_is_recorded_with_how_its_oracle_answered(folder, theta):
+def test_each_answer_is_recorded_with_its_time_and_how_its_oracle_answered(folder, theta):
     user = SyntheticUser(theta, mode="sampled", scale=2.0)
     query = PreferenceQuery(make("own", folder), lanes=3, oracle=user)
     query.reset()
+    before = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
     query.step(np.zeros(6, int))
     query.step(np.zeros(6, int))
+    after, found = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us"), query.comparisons.answered_at
+    assert found.dtype == np.dtype("datetime64[us]") and (before <= found).all() and (found <= after).all()
     assert query.comparisons.metadata["oracle"]["scale"] == 2.0 and "parts" not in query.comparisons.metadata
     user.scale = 9.0
     query.step(np.zeros(6, int))
@@ -324,29 +266,136 @@ def test_each_answer_is_recorded_with_how_its_oracle_answered(folder, theta):
         assert "oracle" not in metadata and metadata["lanes"] == 3
 
 
-def test_answers_are_dated_in_utc(folder, theta):
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=SyntheticUser(theta))
-    before = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
-    play(query, episodes=1)
-    after = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
-    found = query.comparisons.answered_at
-    assert found.dtype == np.dtype("datetime64[us]") and (before <= found).all() and (found <= after).all()
+D, H, K = 5, 3, 3
+TASTE = np.random.default_rng(7).normal(size=D)
 
 
-def test_details_of_the_answers_are_kept_beside_the_description(folder, theta):
-    class Timed(SyntheticUser):
-        def answer(self, queries):
-            answers = super().answer(queries)
-            return Answers(answers.responses, {**answers.details, "latency": 0.25})
-
-    user = Timed(theta)
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=user)
-    query.reset()
-    query.step(np.zeros(6, int))
-    assert query.comparisons.metadata["oracle"] == {**user.describe(), "latency": 0.25}
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_summed_world(tmp_path_factory.mktemp("world"), dimension=D, seed=2)
 
 
-def test_the_oracle_is_recorded_not_copied(folder, theta):
-    oracle = SyntheticUser(theta)
-    query = PreferenceQuery(make("own", folder), lanes=3, oracle=oracle)
-    assert query._saved_kwargs["oracle"] is oracle
+def of_prompts(env, user=None):
+    return PreferenceQuery(env, lanes=K, oracle=user or SyntheticUser(TASTE), feedback="prompt")
+
+
+class Trajectories:
+    """The features of what a chain environment has reached: one-hot states, and the calls."""
+
+    calls = 0
+
+    def trajectory_features(self, observations):
+        type(self).calls += 1
+        return np.eye(self.mdp.num_states)[np.asarray(observations)].astype(np.float32)
+
+
+class ChainOfStates(Trajectories, ChainEnv):
+    pass
+
+
+class RaggedChain(Trajectories, RaggedEnv):
+    pass
+
+
+@pytest.mark.parametrize(("form", "mode"), [("own", "next_step"), ("own", "same_step"), ("sync", "disabled")])
+def test_the_questions_are_those_of_a_hand_written_loop(world, mode, form):
+    """The actions of every lane are kept by hand; when three are there, they are a prompt."""
+    venv = of_prompts(make(form, world, mode))
+    encoder = venv.unwrapped.encoder if form == "own" else venv.unwrapped.envs[0].unwrapped.encoder
+    rng, built, expected = np.random.default_rng(3), [[] for _ in range(2 * K)], []
+    venv.reset(seed=0)
+    while len(expected) < 6:
+        step = len(built[0])
+        actions = rng.integers(SIZES[step], size=2 * K)
+        _, rewards, terminations, _, infos = venv.step(actions)
+        for lane, action in zip(built, actions, strict=True):
+            lane.append(TOKENS[ORDER[step]][action])
+        if step + 1 < H:
+            assert not rewards.any() and not infos["_question"].any() and (infos["preference"] == -1).all()
+            assert "question" not in infos
+            continue
+        prompts = [", ".join(lane) for lane in built]
+        rows = encoder.encode(prompts).reshape(2, K, D)
+        best = (rows @ TASTE).argmax(axis=1)
+        wanted = np.zeros((2, K))
+        wanted[[0, 1], best] = 1.0
+        np.testing.assert_array_equal(rewards, wanted.ravel())
+        np.testing.assert_array_equal(infos["preference"], best)
+        assert infos["question"].tolist() == [prompts[:K], prompts[K:]] and infos["_question"].all()
+        expected += [(prompts[:K], rows[0], best[0]), (prompts[K:], rows[1], best[1])]
+        built = [[] for _ in range(2 * K)]
+        if mode == "disabled":
+            venv.reset(options={"reset_mask": terminations.copy()})
+        elif mode == "next_step":
+            _, rewards, *_, infos = venv.step(np.zeros(2 * K, dtype=int))  # resets only
+            assert not rewards.any() and not infos["_question"].any()
+    found = venv.comparisons
+    assert found.texts == [texts for texts, _, _ in expected]
+    np.testing.assert_array_equal(found.features, np.stack([rows for _, rows, _ in expected]))
+    assert found.choice.tolist() == [best for _, _, best in expected]
+    assert found.episode.tolist() == list(range(6)) and (found.step == H - 1).all()
+    assert found.metadata["feedback"] == "prompt"
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_another_environment_is_asked_when_it_has_ended(mode):
+    """The features are those of the last state before the reset, computed once an episode."""
+    env = SyncVectorEnv([ChainOfStates] * (2 * K), autoreset_mode=mode)
+    venv = of_prompts(env, SyntheticUser(np.arange(5.0)))
+    observations, _ = venv.reset(seed=0)
+    ChainOfStates.calls, horizon, finals = 0, env.envs[0].unwrapped.mdp.horizon, []
+    while len(finals) < 3:
+        observations, _, terminations, _, infos = venv.step(np.zeros(2 * K, dtype=int))
+        if terminations.any():
+            reached = observations
+            if env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
+                reached = np.array([infos["final_obs"][lane] for lane in range(2 * K)])
+            finals.append(reached)
+            if mode == "Disabled":
+                venv.reset(options={"reset_mask": terminations.copy()})
+    found = venv.comparisons
+    assert ChainOfStates.calls == 3 and found.texts is None
+    np.testing.assert_array_equal(found.features, np.eye(5)[np.concatenate(finals)].reshape(6, K, 5))
+    assert (found.step == horizon - 1).all() and found.episode.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("feedback", ["prompt", "state"])
+def test_lanes_that_end_at_different_steps_are_an_error(feedback):
+    env, user = SyncVectorEnv([RaggedChain] * (2 * K)), SyntheticUser(np.ones(5 if feedback == "prompt" else 3))
+    venv = PreferenceQuery(env, lanes=K, oracle=user, feedback=feedback)
+    venv.reset(seed=0)
+    with pytest.raises(RuntimeError, match="same step and to end together.*different lengths"):
+        for _ in range(4 if feedback == "prompt" else 40):
+            venv.step(np.zeros(2 * K, int))
+
+
+def test_an_episode_without_its_end_is_no_question(world):
+    venv = of_prompts(make("own", world))
+    venv.reset()
+    venv.step(np.zeros(2 * K, int))
+    venv.reset()
+    with pytest.raises(RuntimeError, match="No question was answered"):
+        venv.comparisons  # noqa: B018
+    for _ in range(2):
+        venv.step(np.zeros(2 * K, int))
+    venv.clear()  # in the middle of the episode
+    venv.step(np.zeros(2 * K, int))
+    assert venv.comparisons.episode.tolist() == [0, 1] and venv.comparisons.step.tolist() == [2, 2]
+
+
+def test_a_planner_agent_learns_from_one_answer_an_episode(world):
+    name = "adaptive"
+    venv = PreferenceQuery(make("own", world, lanes=2), lanes=2, oracle=SyntheticUser(TASTE), feedback="prompt")
+    agent = make_agent(name, venv, num_options=2, episodes=4, seed=3, feedback="prompt").learn()
+    told = collect(venv.env, agent, SyntheticUser(TASTE), episodes=4, feedback="prompt", observe=True)
+    assert len(told) == 4 and agent.planner.asked == 4 * H
+    assert all(len(set(texts)) == 2 for texts in told.texts)
+    twin = make_agent(name, venv, num_options=2, episodes=4, seed=3, feedback="prompt").learn()
+    twin.observe(told)
+    np.testing.assert_allclose(agent.planner.estimate.theta, twin.planner.estimate.theta, rtol=1e-6, atol=1e-9)
+    assert agent.planner.estimate.theta.any()
+
+
+def test_an_agent_that_designs_every_step_refuses_complete_prompts(world):
+    with pytest.raises(ValueError, match="'truncated', 'state', got 'prompt'; .* designs a question for every step"):
+        make_agent("deep", make("own", world), num_options=K, episodes=2, feedback="prompt")

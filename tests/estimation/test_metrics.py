@@ -1,6 +1,4 @@
-"""Metrics, seeds and the taste file against independent computations."""
-
-from __future__ import annotations
+"""Metrics against independent computations, seeds, and files of tastes that are refused."""
 
 import numpy as np
 import pytest
@@ -24,16 +22,6 @@ def test_cosine_error_is_scipys_cosine_distance(seed, dimension):
     assert cosine_error(guess, truth) == pytest.approx(cosine(guess, truth), abs=1e-12)
     assert cosine_error(7.0 * guess, truth) == pytest.approx(cosine_error(guess, truth), abs=1e-12)
     assert cosine_error(-truth, truth) == pytest.approx(2.0)
-
-
-def test_cosine_error_of_no_estimate_is_that_of_an_orthogonal_one():
-    assert cosine_error(np.zeros(3), np.array([0.0, 2.0, 0.0])) == 1.0
-    with pytest.raises(ValueError, match="other than 0"):
-        cosine_error(np.ones(3), np.zeros(3))
-    with pytest.raises(ValueError, match="shape"):
-        cosine_error(np.ones(3), np.ones(4))
-    with pytest.raises(ValueError, match="finite"):
-        cosine_error(np.array([np.nan, 1.0]), np.ones(2))
 
 
 @given(st.integers(0, 10_000))
@@ -79,19 +67,6 @@ def test_sampled_prompts_and_pairs_are_distinct_legal_and_as_many_as_there_can_b
     assert (again.tokens == found.tokens).all() and (again.pairs == found.pairs).all()
 
 
-def test_sampled_prompts_of_a_large_vocabulary_are_uniform_in_every_step():
-    found = sample_pairs([1000, 4, 900], prompts=4000, pairs=10, rng=np.random.default_rng(0))
-    counts = np.bincount(found.tokens[:, 1], minlength=4)
-    assert np.abs(counts - 1000).max() < 5 * np.sqrt(4000 * 0.25 * 0.75)
-
-
-def test_the_cosine_error_stays_between_0_and_2_in_spite_of_rounding():
-    for seed in range(200):
-        vector = np.random.default_rng(seed).normal(size=7)
-        assert 0.0 <= cosine_error(3.3 * vector, vector) < 1e-12
-        assert 2.0 - 1e-12 < cosine_error(-3.3 * vector, vector) <= 2.0
-
-
 @pytest.mark.parametrize("sizes", [[3, 4], [1000, 900, 70], [2] * 40, [2**31, 3]])
 def test_prompts_and_pairs_are_int64_and_pairs_are_uniform(sizes):
     found = sample_pairs(sizes, prompts=8, pairs=10, rng=np.random.default_rng(1))
@@ -105,17 +80,6 @@ def test_prompts_and_pairs_are_int64_and_pairs_are_uniform(sizes):
         counts[one.pairs[:, 0], one.pairs[:, 1]] += 1
     # 20 of 28 pairs each time: binomial with 60 draws of probability 5 / 7
     assert np.abs(counts[np.triu_indices(8, 1)] - 60 * 5 / 7).max() < 5 * np.sqrt(60 * 5 / 7 * 2 / 7)
-
-
-def test_more_pairs_than_there_are_give_all_of_them():
-    found = sample_pairs([3, 2], prompts=100, pairs=1000, rng=np.random.default_rng(0))
-    assert sorted(map(tuple, found.tokens)) == [(i, j) for i in range(3) for j in range(2)]
-    assert sorted(map(tuple, found.pairs)) == [(i, j) for i in range(6) for j in range(i + 1, 6)]
-
-
-def test_no_held_out_question_has_no_accuracy():
-    with pytest.raises(ValueError, match="at least one held-out question, got none"):
-        choice_accuracy(Comparisons.empty(3, 2), np.ones(2))
 
 
 def test_choice_accuracy_counts_ties_by_chance():
@@ -133,17 +97,12 @@ def test_streams_depend_on_every_key_and_on_nothing_else():
     assert generator(3, "x").random() == generator(3, "x").random()
 
 
-def test_a_taste_survives_its_file_to_the_last_bit(tmp_path):
-    theta = np.random.default_rng(0).normal(size=16)
-    path = save_taste(tmp_path / "theta.safetensors", theta, {"encoder": "minilm", "questions": 3})
-    found = load_taste(path)
-    assert (found.theta == theta).all() and found.provenance == {"encoder": "minilm", "questions": 3}
-    with pytest.raises(ValueError, match="finite"):
-        save_taste(tmp_path / "bad", np.array([np.nan]), {})
-    (tmp_path / "other").write_bytes(b"not a taste")
-    with pytest.raises(ValueError, match="edpbrl estimate"):
-        load_taste(tmp_path / "other")
-    with pytest.raises(FileNotFoundError, match="none"):
-        load_taste(tmp_path / "missing")
-    with pytest.raises(RunFolderError, match="choose a folder"):
-        save_taste(path / "below-a-file", theta, {})
+def test_tastes_that_cannot_be_written_or_found(tmp_path):
+    path = save_taste(tmp_path / "theta.safetensors", np.ones(3), {})
+    for call, error, message in (
+        (lambda: save_taste(tmp_path / "bad", np.array([np.nan]), {}), ValueError, "finite"),
+        (lambda: load_taste(tmp_path / "missing"), FileNotFoundError, "none; make one with `edpbrl estimate`"),
+        (lambda: save_taste(path / "below-a-file", np.ones(3), {}), RunFolderError, "choose a folder"),
+    ):
+        with pytest.raises(error, match=message):
+            call()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, root
 
-from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation import estimate
 from edpbrl_gym.likelihood.choice import choice_probabilities
 
 
@@ -15,7 +15,6 @@ def problem(seed, n, num_options, d):
 
 
 def objective(theta, options, choices, precision):
-    """Negative log posterior and its gradient, written from the formula."""
     values = np.einsum("nkd,d->nk", options, theta)
     shift = values.max(axis=1, keepdims=True)
     weights = np.exp(values - shift)
@@ -54,17 +53,6 @@ def test_scipy_for_four_options(regularization, n, d):
     assert result.converged
     np.testing.assert_allclose(result.theta, polished.x, rtol=0, atol=1e-6)
     assert -result.log_posterior <= reference.fun + 1e-9
-
-
-def test_scipy_with_a_correlated_prior():
-    options, choices = problem(3, 100, 4, 6)
-    root = np.random.default_rng(0).normal(size=(6, 6))
-    precision = root @ root.T + 0.1 * np.eye(6)
-    reference = minimize(
-        objective, np.zeros(6), (options, choices, precision), jac=True, method="BFGS", options={"gtol": 1e-10}
-    )
-    result = estimate((options, choices), prior=GaussianPrior.from_precision(precision))
-    np.testing.assert_allclose(result.theta, reference.x, rtol=0, atol=1e-6)
 
 
 @pytest.mark.needs("test")

@@ -8,10 +8,7 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.estimation import (
-    GaussianPrior,
-    estimate,
-)
+from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.likelihood import BestOf, BestWorst, Ranking, Response, Terms, WithTies
 
 MODELS = [BestOf(), BestWorst(), Ranking(), WithTies(0.7)]
@@ -27,9 +24,6 @@ def problem(seed, model, n=60, num_options=4, d=5, spread=1.0):
 def padded(terms, places):
     empty = np.zeros((0, terms.rows.shape[1] + places, terms.dimension))
     return Terms.concatenate([terms, Terms(empty, empty[..., 0], np.zeros(0, dtype=int))])
-
-
-# ---------------------------------------------------------------- the same estimate
 
 
 @settings(max_examples=25)
@@ -50,13 +44,6 @@ def test_plain_choices_are_estimated_as_before(seed, n, num_options, d, spread):
         assert result.log_posterior == pytest.approx(expected.log_posterior, abs=1e-9)
 
 
-def test_a_common_offset_changes_nothing():
-    options, responses, _ = problem(1, BestOf())
-    terms = BestOf().terms(options, responses)
-    moved = Terms(terms.rows, terms.offsets + 3.7, terms.chosen)
-    np.testing.assert_allclose(estimate(moved).theta, estimate(terms).theta, atol=1e-12)
-
-
 def test_three_ways_to_say_the_same():
     model = Ranking()
     options, responses, _ = problem(2, model)
@@ -68,9 +55,6 @@ def test_three_ways_to_say_the_same():
     np.testing.assert_array_equal(estimate(answers, model=model).theta, expected)
     skipped = answers.appended(options[0], Response.skip(), episode=0, step=0)
     np.testing.assert_array_equal(estimate(skipped, model=model).theta, expected)
-
-
-# ---------------------------------------------------------------- optimality
 
 
 @model_of_each_kind
@@ -110,7 +94,6 @@ def test_scipy_on_the_probabilities_of_the_outcomes(model, regularization):
 @pytest.mark.needs("test")
 @pytest.mark.parametrize("model", [Ranking(), BestWorst()], ids=lambda model: model.name)
 def test_statsmodels_on_exploded_rankings(model):
-    """Maximum likelihood by the conditional logit, one stratum a stage (the exploded logit)."""
     from statsmodels.discrete.conditional_models import ConditionalLogit
 
     options, responses, _ = problem(4, model, n=100, d=3)
@@ -133,9 +116,6 @@ def test_statsmodels_on_exploded_rankings(model):
     np.testing.assert_allclose(result.theta, fit.params, atol=2e-4)
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance())), fit.bse, rtol=1e-3)
     assert fit.llf <= result.log_likelihood <= fit.llf + 1e-6
-
-
-# ---------------------------------------------------------------- the truth
 
 
 @model_of_each_kind
@@ -174,16 +154,6 @@ def test_what_a_tie_is_worth():
     assert np.linalg.norm(guessed.theta) < 0.85 * np.linalg.norm(theta)
 
 
-def test_nothing_but_ties_is_no_taste():
-    options, _, _ = problem(7, BestOf())
-    result = estimate((options, [Response.tie()] * 60), model=WithTies(), regularization=0.1)
-    assert result.converged
-    np.testing.assert_allclose(result.theta, 0.0, atol=1e-9)
-
-
-# ---------------------------------------------------------------- priors, starts, limits
-
-
 @model_of_each_kind
 def test_no_answers_give_the_mode_of_the_prior(model):
     options, _, _ = problem(8, model)
@@ -192,30 +162,6 @@ def test_no_answers_give_the_mode_of_the_prior(model):
     assert result.converged
     np.testing.assert_allclose(result.theta, np.arange(5.0), atol=1e-12)
     np.testing.assert_allclose(result.precision, 2.0 * np.eye(5))
-
-
-@model_of_each_kind
-def test_a_prior_with_a_mean(model):
-    options, responses, _ = problem(9, model, d=3)
-    prior = GaussianPrior(np.diag([1.0, 2.0, 3.0]), mean=np.array([1.0, -1.0, 0.5]))
-    terms = model.terms(options, responses)
-    result = estimate(terms, prior=prior)
-    gradient = terms.score(result.theta) - prior.precision @ (result.theta - prior.mean)
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
-    away = result.theta - prior.mean
-    assert result.log_posterior == pytest.approx(result.log_likelihood - 0.5 * away @ prior.precision @ away)
-
-
-@model_of_each_kind
-def test_the_start_does_not_matter(model):
-    options, responses, _ = problem(10, model)
-    terms = model.terms(options, responses)
-    expected = estimate(terms)
-    for start in (expected.theta, np.full(5, 1e3), np.full(5, -2.0)):
-        result = estimate(terms, start=start)
-        assert result.converged
-        np.testing.assert_allclose(result.theta, expected.theta, atol=1e-7)
-    assert estimate(terms, start=expected.theta).iterations == 0
 
 
 @pytest.mark.parametrize("model", [BestOf(), BestWorst(), Ranking()], ids=lambda model: model.name)
@@ -235,28 +181,3 @@ def test_padding_does_not_hide_that_a_maximum_exists(model):
         result = estimate(one, regularization=0.0)
         assert result.converged, result.reason
         np.testing.assert_allclose(one.score(result.theta), 0.0, atol=1e-6)
-
-
-def test_options_that_do_not_span_the_features_need_a_prior():
-    options, responses, _ = problem(13, Ranking(), n=1, d=5)
-    with pytest.raises(ValueError, match="regularization > 0"):
-        estimate((options, responses), model=Ranking(), regularization=0.0)
-
-
-def test_wrong_arguments():
-    options, responses, _ = problem(14, BestOf())
-    terms = BestOf().terms(options, responses)
-    with pytest.raises(TypeError, match="a model of the responses"):
-        estimate((options, responses))
-    with pytest.raises(ValueError, match="no model beside Terms"):
-        estimate(terms, model=BestOf())
-    with pytest.raises(TypeError, match="a pair .*, got ndarray"):
-        estimate(options)
-    with pytest.raises(ValueError, match="both"):
-        estimate(terms, prior=GaussianPrior.isotropic(5, 1.0), regularization=1.0)
-    with pytest.raises(ValueError, match="dimension 5"):
-        estimate(terms, prior=GaussianPrior.isotropic(4, 1.0))
-    with pytest.raises(ValueError, match="start"):
-        estimate(terms, start=np.zeros(4))
-    with pytest.raises(ValueError, match="tolerance"):
-        estimate(terms, tolerance=0.0)

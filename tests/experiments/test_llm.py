@@ -6,45 +6,23 @@ import numpy as np
 import pandas
 import pytest
 
-from edpbrl_gym.experiments.llm.folds import make_folds
+from edpbrl_gym.experiments.designs import check_agents
 from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS, AnsweredArm, agreement, estimator_names, measure
-from edpbrl_gym.experiments.llm.questions import ArmQuestions, check_agents
-from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, STYLES
-from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline
+from edpbrl_gym.experiments.llm.questions import ArmQuestions
+from edpbrl_gym.experiments.llm.settings import LLMSettings, make_folds
+from edpbrl_gym.experiments.llm.summary import Summary, accounts
+from edpbrl_gym.experiments.sections import compared, difference
 
 
 def test_the_test_windows_are_the_papers():
     folds = make_folds(60, 10, 3)
-    assert [(min(fold.test), max(fold.test), len(fold.test)) for fold in folds] == [
-        (50, 59, 10),
-        (40, 49, 10),
-        (30, 39, 10),
-    ]
+    assert [sorted(fold.test) for fold in folds] == [list(range(first, first + 10)) for first in (50, 40, 30)]
     for fold in folds:
         assert sorted([*fold.test, *fold.train]) == list(range(60))
         assert sorted(fold.training(50)) == sorted(set(range(60)) - set(fold.test))
         for size in (10, 20, 30, 40):
             assert fold.training(size) == fold.training(50)[:size]
-
-
-def test_small_training_sets_begin_after_the_test_window():
-    folds = make_folds(60, 10, 3)
     assert [fold.training(10) for fold in folds] == [tuple(range(10)), tuple(range(50, 60)), tuple(range(40, 50))]
-    assert set(folds[2].training(30)) == {*range(40, 60), *range(10)}
-
-
-def test_masks_pick_questions_by_their_episode():
-    fold = make_folds(4, 1, 2)[1]  # tests on episode 2
-    train, test = fold.masks(np.array([0, 0, 1, 2, 2, 3]), 2)
-    assert test.tolist() == [False, False, False, True, True, False]
-    assert train.tolist() == [True, True, False, False, False, True]  # episodes 3 and 0
-
-
-@pytest.mark.parametrize("given", [(60, 10, 7), (10, 10, 1), (1, 1, 1)])
-def test_windows_that_do_not_fit_are_refused(given):
-    with pytest.raises(ValueError, match="test windows|episodes"):
-        make_folds(*given)
 
 
 def test_the_defaults_are_the_papers_numbers():
@@ -56,33 +34,17 @@ def test_the_defaults_are_the_papers_numbers():
     assert settings.styles["futuristic"] == "Futuristic style with advanced technologies"
     assert (settings.episodes, settings.test_episodes, settings.folds) == (60, 10, 3)
     assert settings.train_sizes == (10, 20, 30, 40, 50) and settings.lambdas == (0.1, 1.0, 10.0, 100.0)
-    assert (settings.num_options, settings.criterion, settings.regularization, settings.iterations) == (
-        4,
-        "V",
-        100,
-        100,
-    )
-    assert settings.agents == ("frank_wolfe", "random") and headline(settings.as_config()) == "ridge (lambda = 100)"
-    assert settings.design.episodes == (60,) and settings.design.environment["split"] == "train"
-
-
-def test_the_papers_table_agrees_with_itself():
-    assert list(PAPER_RESULTS) == list(STYLES)
-    for result in PAPER_RESULTS.values():
-        assert abs(result.design - result.random - result.difference) < 0.151  # rounded thrice
-    for name in ("design", "random", "difference"):
-        mean = np.mean([getattr(result, name) for result in PAPER_RESULTS.values()])
-        assert abs(mean - getattr(PAPER_AVERAGE, name)) < 0.1
+    assert (settings.num_options, settings.criterion) == (4, "V")
+    assert settings.regularization == settings.iterations == 100
+    assert settings.agents == ("frank_wolfe", "random")
+    assert settings.planned(settings.parsed_agents[0]) == ((60, (60,)),) and settings.environment["split"] == "train"
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"styles": {}}, "at least one style"),
         ({"styles": {"sunny": " "}}, "guidance text"),
         ({"train_sizes": (10, 51)}, "at most 50"),
-        ({"lambdas": ()}, "at least one lambda"),
-        ({"lambdas": (0.0,)}, "lambdas"),
         ({"agents": ("random", "random")}, "its own label"),
         ({"test_episodes": 25}, "test windows"),
     ],
@@ -90,9 +52,6 @@ def test_the_papers_table_agrees_with_itself():
 def test_settings_that_make_no_sense_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         LLMSettings(**wrong)
-
-
-def test_agents_that_adapt_their_questions_are_refused():
     with pytest.raises(ValueError, match="don't depend on the answers"):
         check_agents(LLMSettings(agents=("adaptive", "random")))
 
@@ -118,13 +77,9 @@ def test_agreement_is_the_share_of_predicted_choices():
         if choice < 0:
             continue
         asked += 1
-        scores = {
-            text: sum(float(a) * b for a, b in zip(row, theta, strict=True))
-            for text, row in zip(texts, rows, strict=True)
-        }
+        scores = {text: float(row.astype(float) @ theta) for text, row in zip(texts, rows, strict=True)}
         right += texts[choice] == max(scores, key=scores.get)
-    found = agreement(theta, arm.features, choices, arm.first_equal)
-    assert (found.answered, found.correct) == (asked, right) and found.accuracy == right / asked
+    assert agreement(theta, arm.features, choices, arm.first_equal) == (asked, right)
 
 
 def test_either_of_two_equal_options_counts_as_predicted():
@@ -133,12 +88,6 @@ def test_either_of_two_equal_options_counts_as_predicted():
     same = arm.features[:1], arm.first_equal[:1]
     assert agreement(theta, same[0], np.array([0]), same[1]) == agreement(theta, same[0], np.array([1]), same[1])
     assert arm.first_equal[0].tolist() == [0, 0, 2] and arm.with_equal_options == 4
-
-
-def test_without_an_answer_there_is_no_accuracy():
-    arm = random_arm(np.random.default_rng(1002))
-    found = agreement(np.ones(5), arm.features, np.full(len(arm), -1), arm.first_equal)
-    assert found.answered == 0 and np.isnan(found.accuracy)
 
 
 def ridge(features, choices, lam):
@@ -174,8 +123,8 @@ def test_estimates_see_answered_training_questions_only_and_are_tested_on_every_
                 row = row.set_index("estimator")
                 held = other.episode == test
                 for name, taste in (("ridge (lambda = 1)", theta), (GUIDANCE, guidance)):
-                    found = agreement(taste, other.features[held], theirs[held], other.first_equal[held])
-                    assert row.loc[name, "correct"] == found.correct, (name, arm.arm, other.arm, fold)
+                    _, found = agreement(taste, other.features[held], theirs[held], other.first_equal[held])
+                    assert row.loc[name, "correct"] == found, (name, arm.arm, other.arm, fold)
                 assert row.loc[WORDS, "train_answered"] == used.sum()
                 assert row.loc[WORDS, "test_answered"] == (theirs[held] >= 0).sum()
 
@@ -214,32 +163,34 @@ def full_table(designed, plain):
 
 def test_differences_are_paired_by_style():
     table = full_table([0.7, 0.5, 0.6], [0.5, 0.35, 0.5])
-    gap = difference(by_style(table), "ridge (lambda = 100)", "ED-PBRL", "Random", episodes=50)
+    gap = difference(Summary(table, CONFIG).cell("ridge (lambda = 100)"), "ED-PBRL", "Random")
     gaps = np.array([20.0, 15.0, 10.0])
     assert gap.mean == pytest.approx(15.0) and gap.error == pytest.approx(gaps.std(ddof=1) / np.sqrt(3))
-    assert gap.above == gap.runs == 3 and gap.clear
-    mean = curves(table).set_index(["estimator", "arm", "tested_on", "episodes"]).loc[(WORDS, "Random", "Random", 10)]
-    assert mean["mean"] == pytest.approx(45.0) and mean["sem"] == pytest.approx(5.0)
+    assert gap.runs == 3 and gap.clear
+    told = compared(Summary(table, CONFIG).cell(WORDS, None, 10), ["Random"], [("ED-PBRL", "Random")], ".2f")
+    assert told == ["45.00 ± 5.00", f"+15.00 ± {gap.error:.2f}"]
 
 
 def test_sentences_name_whoever_is_clearly_higher():
-    assert headline(CONFIG) == "ridge (lambda = 100)"
-    said = " ".join(findings(full_table([0.7, 0.51, 0.6], [0.5, 0.3, 0.41]), CONFIG))
+    said = " ".join(Summary(full_table([0.7, 0.51, 0.6], [0.5, 0.3, 0.41]), CONFIG).findings())
     assert "ED-PBRL is clearly higher" in said and "Random is clearly higher" not in said
-    said = " ".join(findings(full_table([0.5, 0.3, 0.41], [0.7, 0.51, 0.6]), CONFIG))
+    said = " ".join(Summary(full_table([0.5, 0.3, 0.41], [0.7, 0.51, 0.6]), CONFIG).findings())
     assert "Random is clearly higher" in said and "ED-PBRL is clearly higher" not in said
-    said = " ".join(findings(full_table([0.5, 0.6, 0.4], [0.6, 0.5, 0.4]), CONFIG))
+    said = " ".join(Summary(full_table([0.5, 0.6, 0.4], [0.6, 0.5, 0.4]), CONFIG).findings())
     assert "clearly" not in said and "too close to call" in said
-    assert "The paper has" not in said  # other styles than the paper's
 
 
-def test_the_difference_is_split_into_easier_questions_and_what_was_learnt():
+def test_arms_are_also_compared_on_the_same_questions():
     table = full_table([0.6, 0.6], [0.5, 0.5])
     easier = (table["arm"] == "Random") & (table["tested_on"] == "ED-PBRL")
     table.loc[easier, "accuracy"] += 0.13  # what Random taught is worth more on the other's questions
-    (said,) = [line for line in findings(table, CONFIG) if "two parts" in line]
-    assert f"{headline(CONFIG)}: +10.0 = +13.0 (ED-PBRL's questions are easier" in said and "63.0%" in said
-    assert "-3.0 (what was learnt" in said
+    (said,) = Summary(table, CONFIG).findings()
+    for text in (
+        "each its own questions: +10.0 ± 0.0",
+        "Random questions: +10.0 ± 0.0",
+        "ED-PBRL questions: -3.0 ± 0.0",
+    ):
+        assert f"ridge (lambda = 100), {text}" in said
 
 
 def test_f12_accuracy_on_own_questions_also_measures_how_easy_they_are():
@@ -252,7 +203,7 @@ def test_f12_accuracy_on_own_questions_also_measures_how_easy_they_are():
         features = (spread * rng.standard_normal((2000, 4, 8))).astype(np.float32)
         choices = np.argmax(features @ taste + rng.gumbel(size=(2000, 4)), axis=1)
         for which, theta in (("better", better), ("worse", worse)):
-            shares[which, name] = agreement(theta, features, choices, equal).accuracy
+            shares[which, name] = agreement(theta, features, choices, equal)[1] / 2000
     assert shares["worse", "easy"] > shares["better", "hard"] + 0.1
     assert all(shares["better", name] > shares["worse", name] for name in ("easy", "hard"))
 

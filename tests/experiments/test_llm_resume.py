@@ -1,4 +1,4 @@
-"""A run that is killed three times ends with the table of one that was not, and asks no answered question again."""
+"""Runs that are killed or whose budget ends go on with the same table; answers that are none are left out."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import sys
 import time
 from collections import Counter
 
+import numpy as np
 import pandas
 import pytest
+from PIL import Image
 
 from edpbrl_gym._log import decode
-from edpbrl_gym.experiments.llm.asking import LEDGER
+from edpbrl_gym.experiments.llm.asking import FLAGGED, LEDGER, BudgetSpent, ask_style, read_answers
+from edpbrl_gym.experiments.llm.questions import ArmQuestions
 from edpbrl_gym.experiments.llm.run import run_llm
-from edpbrl_gym.experiments.runs import RunFolderError
+from edpbrl_gym.experiments.runs import RunFolder, RunFolderError, read_results
+from edpbrl_gym.oracles.judge import Judge
+from edpbrl_gym.rendering.cache import RenderedImage
 from examples.local_judge import LocalJudge
 from tests.helpers.tiny_llm import QUESTIONS, STYLES, judge_settings, save_embeddings, small_settings
 
@@ -50,18 +55,10 @@ def comparable(results) -> pandas.DataFrame:
     return results.table.drop(columns=["latency"])
 
 
-def answered_keys(out) -> set[str]:
-    """Questions whose answers are on the disk."""
+def answered_keys(out) -> list[str]:
+    """Of the answers on the disk, the questions."""
     lines = [decode(line) for line in (out / LEDGER).read_bytes().splitlines()]  # None: cut off by a kill
-    return {line["key"] for line in lines if line is not None and line.get("kind") == "answer"}
-
-
-def test_every_question_is_asked_once(whole):
-    out, results, asked = whole
-    assert sum(asked.values()) == len(answered_keys(out)) <= TOTAL  # questions that are wholly equal share an answer
-    answers = results.table[results.table["part"] == "answer"]
-    assert len(answers) == TOTAL and (answers["reason"] == "answered").all()
-    assert results.provenance["accounts"]["sunny"]["answered"] == 2 * QUESTIONS
+    return [line["key"] for line in lines if line is not None and line.get("kind") == "answer"]
 
 
 def run_until_killed(inputs, server, out, answers) -> bool:
@@ -103,8 +100,7 @@ def test_a_run_killed_three_times_gives_the_same_table_and_asks_no_answered_ques
     # a question is asked again only where a kill came between the server's answer and ours receiving it
     again = sum(asked.values()) - sum(asked_once.values())
     assert 0 <= again <= 3 * CONCURRENCY and len(results.provenance["sessions"]) == 4
-    lines = [line for line in map(decode, (out / LEDGER).read_bytes().splitlines()) if line is not None]
-    given = Counter(line["key"] for line in lines if line["kind"] == "answer")
+    given = Counter(answered_keys(out))
     assert len(given) == sum(asked_once.values())
     assert set(given.values()) == {1}, "a question with an answer on the disk was asked again"
 
@@ -117,7 +113,92 @@ def test_another_judge_or_style_in_the_same_folder_is_refused(inputs, whole):
         run_llm(small_settings(*inputs, styles={"sunny": "dark"}), judge_settings("http://127.0.0.1:9/v1"), out)
 
 
+def test_a_run_whose_replies_are_cut_goes_on_with_a_larger_limit(inputs, tmp_path, minilm):
+    """As the error advises; what was answered with the smaller limit is not asked again."""
+    out, settings = tmp_path / "run", small_settings(*inputs, agents=("random",))
+    with LocalJudge(encoder=minilm) as server:
+        answer = server.answer
+        server.answer = lambda question, schema: ("<think>hm", None, "length") if short else answer(question, schema)
+        short = True
+        with pytest.raises(ConnectionError, match=r"last 5 were cut.*larger max_answer_tokens \(--max-answer-tokens"):
+            run_llm(settings, judge_settings(server.base_url), out, jobs=1)
+        assert server.requests == 5 and not list((out / "parts").glob("answers*"))
+        short = False
+        results = run_llm(settings, judge_settings(server.base_url, max_answer_tokens=999), out, jobs=1)
+        assert (results.table.loc[results.table["part"] == "answer", "reason"] == "answered").all()
+        assert results.provenance["max_answer_tokens"] == 999
+        run_llm(settings, judge_settings(server.base_url), out, jobs=1)  # finished, with either limit
+
+
 def test_a_finished_run_asks_nothing_and_needs_no_server(inputs, whole):
     out, expected, _ = whole
     results = run_llm(small_settings(*inputs), judge_settings("http://127.0.0.1:9/v1"), out, jobs=1)
     pandas.testing.assert_frame_equal(results.table, expected.table)
+
+
+def test_a_budget_that_ends_keeps_the_answers_and_a_larger_one_goes_on(inputs, tmp_path, minilm):
+    out, settings = tmp_path / "run", small_settings(*inputs, agents=("random",))
+    with LocalJudge(encoder=minilm) as server:
+        with pytest.raises(BudgetSpent, match="larger --max-questions"):
+            run_llm(settings, judge_settings(server.base_url, max_questions=20), out, jobs=1)
+        assert server.requests == len(server.asked) == 20 and not (out / "results.parquet").exists()
+        results = run_llm(settings, judge_settings(server.base_url), out, jobs=1)
+        kept = (out / LEDGER).read_text().count('"kind":"answer"')
+        assert server.requests == len(server.asked) == kept > 20  # nothing twice
+    assert (results.table.loc[results.table["part"] == "answer", "reason"] == "answered").all()
+
+
+def test_bad_answers_are_missing_and_the_estimates_go_on_without_them(inputs, tmp_path, minilm):
+    faults = {"429": 0.1, "truncated": 0.1, "wrong_label": 0.1, "empty": 0.1, "refused": 0.1}
+    with LocalJudge(encoder=minilm, faults=faults) as server:
+        run_llm(small_settings(*inputs), judge_settings(server.base_url), tmp_path / "run", jobs=1)
+        assert all(server.injected[name] for name in faults)
+    results = read_results(tmp_path / "run")
+    answers = results.table[results.table["part"] == "answer"]
+    assert len(answers) == TOTAL
+    missing = answers[answers["choice"] < 0]
+    assert set(missing["reason"]) == {"cut", "failed", "invalid", "refused"} and 0.2 < len(missing) / TOTAL < 0.6
+    assert (answers.loc[answers["choice"] >= 0, "reason"] == "answered").all() and (answers["retries"] > 0).any()
+    accuracy = results.table[results.table["part"] == "accuracy"]
+    assert (accuracy["train_answered"] < accuracy["train_questions"]).mean() > 0.5
+    row = accuracy[(accuracy["arm"] == "Random") & (accuracy["style"] == "night") & (accuracy["fold"] == 1)]
+    row = row[(row["episodes"] == 5) & (row["tested_on"] == "Random")].iloc[0]
+    mine = answers[(answers["arm"] == "Random") & (answers["style"] == "night") & (answers["choice"] >= 0)]
+    tested = (mine["episode"] == 4).sum()
+    assert (row["train_answered"], row["test_answered"]) == (len(mine) - tested, tested)
+
+
+def test_a_judge_that_answers_nothing_is_an_error(inputs, tmp_path, minilm):
+    for fault, error, said in (
+        ("wrong_label", RunFolderError, "got none to 36 questions"),
+        ("empty", ConnectionError, "last 5 had none"),
+    ):
+        with LocalJudge(encoder=minilm, faults={fault: 1.0}) as server:
+            with pytest.raises(error, match=said):
+                run_llm(small_settings(*inputs), judge_settings(server.base_url), tmp_path / fault, jobs=1)
+        assert not list((tmp_path / fault / "parts").glob("answers*"))
+
+
+def test_a_question_with_a_flagged_picture_is_not_asked(tmp_path, minilm):
+    colours = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250), "grey": (9, 9, 9)}
+    images = {}
+    for number, (name, colour) in enumerate(colours.items()):
+        path = tmp_path / f"{name}.png"
+        Image.new("RGB", (8, 8), colour).save(path)
+        images[name] = RenderedImage(
+            key=str(number), prompt=name, seed=0, path=path, flagged=name == "grey", width=8, height=8, sha256=""
+        )
+    texts = [["red", "green"], ["blue", "grey"], ["green", "blue"]]
+    arm = ArmQuestions("arm", texts, np.zeros((3, 2, 4), dtype=np.float32), np.arange(3), np.zeros(3, dtype=np.int64))
+    folder = RunFolder.open(tmp_path / "run", kind="llm", config={})
+    with LocalJudge(encoder=minilm) as server:
+        settings = judge_settings(server.base_url, show="images", style="green leaves")
+        with Judge(settings, ledger=tmp_path / "run" / LEDGER) as judge:
+            ask_style(judge, "leaves", [arm], folder, "answers-00-leaves", images=images)
+        assert len(server.asked) == 2 and {len(asked.pictures or ()) for asked in server.asked} == {2}
+    table = pandas.read_parquet(folder.part_path("answers-00-leaves"))
+    assert table["reason"].tolist() == ["answered", FLAGGED, "answered"] and table["choice"][1] == -1
+    (read,) = read_answers(table, [arm])
+    assert (read.choices >= 0).tolist() == [True, False, True]
+    with pytest.raises(RunFolderError, match="do not belong together"):
+        read_answers(table[:2], [arm])

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from edpbrl_gym.experiments.bench.settings import BenchSettings
-from edpbrl_gym.experiments.demo_settings import DemoSettings
-from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
-from edpbrl_gym.experiments.settings import SyntheticSettings
-from edpbrl_gym.features import TextEncoder, check_encoder_spec, load_encoder
+from edpbrl_gym.comparisons.question_files import read_answers, write_questions
+from edpbrl_gym.features import (
+    CachedEncoder,
+    MemoEncoder,
+    TextEncoder,
+    as_encoder,
+    check_encoder_spec,
+    embed_tokens,
+    load_encoder,
+)
+from edpbrl_gym.oracles import SyntheticUser
+from edpbrl_gym.personalize import best_prompts
+from edpbrl_gym.planners import make_planner
+from edpbrl_gym.session import QuestionMaker, Session
+from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.encoders import CountingEncoder
 
 OWN = "tests.helpers.encoders:OwnEncoder"
 TEXTS = ["a fog", "", "a fog", "dusk"]
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["minilm", "sentence-transformers:a/b", "open_clip:ViT-L-14/openai", "precomputed:x.npz", OWN, "module:Class"],
-)
-def test_known_forms_pass(spec):
-    assert check_encoder_spec(spec) == spec
 
 
 @pytest.mark.parametrize(
@@ -36,14 +35,6 @@ def test_other_forms_are_refused_with_the_known_ones(spec):
     for check in (check_encoder_spec, load_encoder):
         with pytest.raises(ValueError, match=r"'minilm'.*precomputed:.*'package\.module:Class'.*got"):
             check(spec)
-
-
-def test_the_check_imports_nothing():
-    code = (
-        "import sys; from edpbrl_gym.features import check_encoder_spec; check_encoder_spec('json.tool:main'); "
-        "check_encoder_spec('open_clip:a/b'); print(not {'json.tool', 'open_clip', 'torch'} & set(sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 @pytest.mark.parametrize("cache", [False, True])
@@ -59,29 +50,22 @@ def test_ones_own_encoder(cache, tmp_path):
     np.testing.assert_array_equal(again.encode(TEXTS), rows)
 
 
-def test_a_wrong_encoder_of_ones_own():
-    with pytest.raises(ImportError, match="importable module 'nowhere.at_all' for the encoder"):
-        load_encoder("nowhere.at_all:Encoder")
-    with pytest.raises(ImportError, match="'tests.helpers.encoders' has no 'Missing', asked for by the encoder"):
-        load_encoder("tests.helpers.encoders:Missing")
-    with pytest.raises(TypeError, match="with dimension, fingerprint and encode, got NamelessEncoder without finger"):
-        load_encoder("tests.helpers.encoders:NamelessEncoder")
-    with pytest.raises(TypeError, match="without arguments, got: .*folder"):
-        load_encoder("tests.helpers.encoders:save_tiny_clip")
-    with pytest.raises(TypeError, match="a class that makes an encoder, got"):
-        load_encoder("tests.helpers.encoders:TINY_CLIP")
-    with pytest.raises(ValueError, match=r"shape \(1, 8\) from tests.helpers.encoders:RaggedEncoder, got \(1, 7\)"):
-        load_encoder("tests.helpers.encoders:RaggedEncoder", cache=False).encode(["x"])
-
-
 @pytest.mark.parametrize(
-    "settings",
-    [DemoSettings, SyntheticSettings, LLMSettings, ReinforceExperiment, BenchSettings],
+    ("name", "error", "said"),
+    [
+        ("nowhere.at_all:Encoder", ImportError, "importable module 'nowhere.at_all' for the encoder"),
+        ("tests.helpers.encoders:Missing", ImportError, "'tests.helpers.encoders' has no 'Missing', asked for by the"),
+        ("tests.helpers.encoders:NamelessEncoder", TypeError, "and encode, got NamelessEncoder without finger"),
+        ("tests.helpers.encoders:save_tiny_clip", TypeError, "without arguments, got: .*folder"),
+        ("tests.helpers.encoders:TINY_CLIP", TypeError, "a class that makes an encoder, got"),
+        ("tests.helpers.encoders:RaggedEncoder", ValueError, r"shape \(1, 8\) from .*RaggedEncoder, got \(1, 7\)"),
+        ("tests.features.test_own:_ShortName", ValueError, "fingerprint of '.*_ShortName' of 8 to 128 letters and"),
+        ("tests.features.test_own:_Faulty", TypeError, "^object of type 'int' has no len"),  # a bug of its own
+    ],
 )
-def test_settings_of_experiments_refuse_a_mistyped_encoder_at_once(settings):
-    with pytest.raises(ValueError, match="Expected an encoder of one of the forms .*got 'nonsense'"):
-        settings(encoder="nonsense")
-    assert settings(encoder=OWN).encoder == OWN
+def test_a_wrong_encoder_of_ones_own(name, error, said):
+    with pytest.raises(error, match=said):
+        load_encoder(name, cache=False).encode(["x"])
 
 
 class _ShortName(CountingEncoder):
@@ -94,8 +78,86 @@ class _Faulty:
         len(3)
 
 
-def test_a_fingerprint_that_names_no_folder_and_an_encoder_with_a_bug():
-    with pytest.raises(ValueError, match="fingerprint of '.*_ShortName' of 8 to 128 letters and digits"):
-        load_encoder("tests.features.test_own:_ShortName", cache=False)
-    with pytest.raises(TypeError, match="^object of type 'int' has no len"):
-        load_encoder("tests.features.test_own:_Faulty")
+class Letters:
+    """A class as docs/own-features.md shows it: no name, no progress, rows without unit norm."""
+
+    dimension = 26
+    fingerprint = "letters-version-1"
+
+    def encode(self, texts):
+        return np.array([[1 + text.count(chr(97 + letter)) for letter in range(26)] for text in texts])
+
+
+WORDS = Vocabulary(("subject", "mood"), (("a lighthouse", "an old fox", "a paper boat"), ("at dusk", "half asleep")))
+
+
+def test_an_instance_is_taken_wherever_an_encoder_is(tmp_path):
+    named, mine = load_encoder("tests.features.test_own:Letters", cache=False), Letters()
+    theta = named.encode(["an old fox"])[0]
+    questions = write_questions(tmp_path / "questions.csv", [(0, 0, ["a fox", "a boat"]), (0, 1, ["a sea", "dusk"])])
+    questions.write_text(questions.read_text().replace("a boat,", "a boat,1").replace("dusk,", "dusk,2"))
+
+    def session(encoder):
+        planner = make_planner("adaptive", WORDS, encoder, num_options=2)
+        with Session(
+            planner, vocabulary=WORDS, encoder=encoder, num_options=2, folder=tmp_path / type(encoder).__name__
+        ) as one:
+            one.ask()
+            one.tell(0)
+            one.progress()
+            return one.estimate.theta, one.comparisons.features, one.comparisons.metadata["encoder"]
+
+    def lanes(encoder):
+        env = gym.make_vec("edpbrl/PromptConstruction-v0", num_envs=2, vocabulary=str(tmp_path / "words"))
+        env.unwrapped.model.use_encoder(encoder)
+        env.reset(seed=0)
+        return env.unwrapped.features, env.unwrapped.model.trajectory_features(env.step(np.array([0, 1]))[0])
+
+    (tmp_path / "words").mkdir()
+    for name, tokens in zip(WORDS.names, WORDS.tokens, strict=True):
+        (tmp_path / "words" / f"{name}.txt").write_text("\n".join(tokens))
+    uses = {
+        "load": lambda encoder: (load_encoder(encoder).encode(["fog"]), load_encoder(encoder).name),
+        "session": session,
+        "pool": lambda encoder: make_planner("greedy_d", WORDS, encoder, num_options=2, episodes=2).num_options,
+        "maker": lambda encoder: QuestionMaker(WORDS, encoder, "truncated").encoder.encode(["fog"]),
+        "lanes": lanes,
+        "answers": lambda encoder: read_answers(questions, encoder)[0].features,
+        "user": lambda encoder: SyntheticUser.from_text("fog", encoder).theta,
+        "beam": lambda encoder: [prompt.text for prompt in best_prompts(WORDS, encoder, theta, count=2)],
+        "model": lambda encoder: best_prompts(WORDS, encoder, theta, count=2, method="model")[0].text,
+        "memo": lambda encoder: MemoEncoder(encoder).encode(["fog", "fog"]),
+        "cache": lambda encoder: CachedEncoder(encoder, tmp_path / "cache").encode(["fog"]),
+    }
+    for name, use in uses.items():
+        expected, found = use(named), use(mine)
+        parts = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+        for one, other in parts:
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+class _Nameless:
+    dimension = 3
+
+    def encode(self, texts):
+        return np.ones((len(texts), 3))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (Letters, "got the class Letters; make an instance of it"),
+        (_Nameless(), "with dimension, fingerprint and encode, got _Nameless without fingerprint"),
+        (object(), "got object without dimension, fingerprint, encode"),
+    ],
+)
+def test_what_an_instance_lacks_is_said(encoder, message):
+    for take in (
+        as_encoder,
+        lambda one: make_planner("adaptive", WORDS, one, num_options=2),
+        lambda one: embed_tokens(WORDS, one),
+        lambda one: QuestionMaker(WORDS, one, "truncated"),
+        MemoEncoder,
+    ):
+        with pytest.raises(TypeError, match=f"Expected an encoder .*{message}"):
+            take(encoder)

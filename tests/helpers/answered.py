@@ -1,24 +1,25 @@
 """Comparisons with responses of every format, and whether two are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import KINDS, Response
 
+CHOICES = tuple(kind for kind in KINDS if kind != "rating")  # the others name options
 START = np.datetime64("2026-01-01T00:00:00.123456")
 
 
 def a_response(rng, kinds, num_options):
     kind = kinds[rng.integers(len(kinds))]
+    if kind == "rating":
+        return Response.rating(rng.integers(5, size=num_options).tolist())
     length = {"best": 1, "best_worst": 2, "ranking": num_options}.get(kind, 0)
     if kind == "partial":
         length = 1 + int(rng.integers(num_options))
     return Response(kind, tuple(int(option) for option in rng.permutation(num_options)[:length]))
 
 
-def comparisons(n=6, num_options=3, d=4, seed=0, kinds=KINDS, **changes):
+def comparisons(n=6, num_options=3, d=4, seed=0, kinds=CHOICES, **changes):
     rng = np.random.default_rng(seed)
     values = dict(
         features=rng.normal(size=(n, num_options, d)).astype(np.float32),

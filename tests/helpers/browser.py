@@ -77,11 +77,9 @@ class Reader:
         return page
 
     def close(self) -> None:
-        """Close all tabs."""
         self.context.close()
 
     def go(self, address: str) -> None:
-        """Open a page of the study."""
         self.page.goto(self.base + address)
 
     def begin(self, name: str, *, language: str = "en") -> None:
@@ -101,13 +99,12 @@ class Reader:
 
     @property
     def ended(self) -> bool:
-        """Whether the page is the last one."""
         return self.page.url.endswith("/end")
 
     def options(self) -> list[int]:
         """Numbers of the options in the order of the page."""
-        read = "all => all.map(one => +(one.value || one.name.slice(6)))"
-        inputs = self.page.eval_on_selector_all(".option :is([name=best], select)", read)
+        read = "all => all.map(one => +(one.name === 'best' ? one.value : one.name.slice(6)))"
+        inputs = self.page.eval_on_selector_all(".option :is([name=best], select, [name^=level-][value='0'])", read)
         assert inputs, "no question"
         return inputs
 

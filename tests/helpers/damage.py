@@ -54,16 +54,11 @@ def _changed(data: bytes, places: list[int], rng: np.random.Generator, *, bits: 
     return bytes(changed)
 
 
-# -- documents ---------------------------------------------------------------------------------------------------------
-
-
 def _spots(document: Any, path: tuple = ()) -> Iterator[tuple]:
     """Paths of all values of a document, the whole first."""
     yield path
-    items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
-    for key, value in items:
+    items = document if isinstance(document, dict) else dict(enumerate(document)) if isinstance(document, list) else {}
+    for key, value in items.items():
         yield from _spots(value, (*path, key))
 
 
@@ -71,10 +66,9 @@ def changed_documents(document: Any, rng: np.random.Generator, count: int) -> It
     """Copies of a document, each with one value changed, left out or added."""
     spots = list(_spots(document))
     yield from ((f"a document that is {value!r}"[:60], value) for value in WRONG)
-    chosen = (
-        spots[1:] if len(spots) <= 4 * count else [spots[1 + i] for i in rng.integers(len(spots) - 1, size=4 * count)]
-    )
-    for path in chosen:
+    if len(spots) > 4 * count:
+        spots = [(), *(spots[1 + i] for i in rng.integers(len(spots) - 1, size=4 * count))]
+    for path in spots[1:]:
         for wrong in [WRONG[i] for i in rng.integers(len(WRONG), size=2)]:
             new = copy.deepcopy(document)
             _parent(new, path)[path[-1]] = wrong
@@ -113,21 +107,7 @@ def _lines(data: bytes, rng: np.random.Generator, count: int) -> Iterator[Damage
         return
     if len(lines) < 2 or "\x00" in data.decode("utf-8"):
         return
-    cells = (
-        "",
-        "x",
-        "-1",
-        "nan",
-        "1e400",
-        "999999999999999999999",
-        '"',
-        "=1+1",
-        "\u202e",
-        "a" * 2000,
-        "é",
-        "[",
-        "true",
-    )
+    cells = ("", "x", "-1", "nan", "1e400", "9" * 21, '"', "=1+1", "\u202e", "a" * 2000, "é", "[", "true")
     for _ in range(2 * count):
         at = int(rng.integers(len(lines)))
         yield f"without line {at}", "\n".join(lines[:at] + lines[at + 1 :]).encode()
@@ -137,9 +117,6 @@ def _lines(data: bytes, rng: np.random.Generator, count: int) -> Iterator[Damage
             part, cell = int(rng.integers(len(parts))), cells[int(rng.integers(len(cells)))]
             new = separator.join([*parts[:part], cell, *parts[part + 1 :]])
             yield f"line {at}: {new[:40]!r}", "\n".join([*lines[:at], new, *lines[at + 1 :]]).encode()
-
-
-# -- arrays ------------------------------------------------------------------------------------------------------------
 
 
 def _wrong_arrays(array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -244,9 +221,6 @@ def _safetensors(data: bytes, rng: np.random.Generator, count: int) -> Iterator[
             if wrong.dtype.kind in "fiub":
                 changed = {**others, name: np.ascontiguousarray(wrong)}
                 yield f"{name}: {kind}", save(changed, metadata=header.get("__metadata__"))
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _parquet(data: bytes, rng: np.random.Generator, count: int) -> Iterator[Damage]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 _HTTP = "127.0.0.1:0"  # one without a dashboard, which None would put at a fixed port
 _ADDRESSES = ("--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", _HTTP)
-WITHOUT_OUR_PACKAGE = "import sys\nsys.modules['edpbrl_gym'] = None\n"
 
 
 @contextmanager
@@ -42,36 +41,25 @@ class Started:
 
     Attributes:
         address: Of the scheduler.
-        scheduler: Its process. It can't import edpbrl_gym.
+        scheduler: Its process.
         workers: Theirs; who dies is not started again.
-        start_worker: Starts another one, which is added to ``workers``.
     """
 
     address: str
     scheduler: subprocess.Popen
     workers: list[subprocess.Popen]
-    start_worker: Callable[[], None]
-
-    def living(self) -> list[int]:
-        """Process numbers of the workers that live."""
-        return [worker.pid for worker in list(self.workers) if worker.poll() is None]
 
 
 @contextmanager
-def started_cluster(
-    folder: Path, *, workers: int = 2, allowed_failures: int = 3, more: Sequence[str] = ()
-) -> Iterator[Started]:
+def started_cluster(folder: Path, *, workers: int = 2, allowed_failures: int = 3) -> Iterator[Started]:
     """Start them; kill them at the end.
 
     Args:
         folder: Where they run.
         workers: How many.
         allowed_failures: Dead workers with which the scheduler does not give a task up.
-        more: Arguments of the workers.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    block = folder / "without.py"
-    block.write_text(WITHOUT_OUR_PACKAGE)
     variables = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -90,14 +78,14 @@ def started_cluster(
 
     try:
         file = folder / "scheduler.json"
-        scheduler = start("scheduler", "--port", "0", "--scheduler-file", str(file), "--preload", str(block))
+        scheduler = start("scheduler", "--port", "0", "--scheduler-file", str(file))
         while not (file.is_file() and file.read_text().endswith("}")):
             assert scheduler.poll() is None, (folder / "scheduler-0.log").read_text()
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        options = ["--no-nanny", "--nthreads", "1", "--local-directory", str(folder), *more]
+        options = ["--no-nanny", "--nthreads", "1", "--local-directory", str(folder)]
         running = [start("worker", address, *options) for _ in range(workers)]
-        yield Started(address, scheduler, running, lambda: running.append(start("worker", address, *options)))
+        yield Started(address, scheduler, running)
     finally:
         for process in processes:
             process.kill()

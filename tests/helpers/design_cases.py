@@ -9,11 +9,36 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from edpbrl_gym.design import Design, DesignProblem, make_criterion, newton, token_difference_matrix
-from edpbrl_gym.design.solvers.state import NewtonState
+from edpbrl_gym.design import Criterion, Design, DesignProblem, make_criterion, newton, token_difference_matrix
+from edpbrl_gym.design.problem import IterationState
 from edpbrl_gym.mdp import FiniteHorizonMDP, PromptMDP
 
 DESIGN_CRITERIA = ["D", "A", "V", "V1"]  # V1: V of rank one
+
+
+class Plain(Criterion):
+    """A criterion by its value and gradient alone, without its closed form."""
+
+    def __init__(self, criterion: Criterion) -> None:
+        self.criterion, self.name, self.logarithmic = criterion, f"plain {criterion.name}", criterion.logarithmic
+
+    def value(self, information):
+        return self.criterion.value(information)
+
+    def gradient(self, information):
+        return self.criterion.gradient(information)
+
+
+class Root(Criterion):
+    """-det(I)^(-1/d), as the limit of Kiefer's criteria is."""
+
+    name = "root"
+
+    def value(self, information):
+        return -float(np.exp(-np.linalg.slogdet(information)[1] / len(information)))
+
+    def gradient(self, information):
+        return -self.value(information) / len(information) * np.linalg.inv(information)
 
 
 def stochastic_mdp(seed: int, *, states=30, actions=4, horizon=4, rows="state", masked=False) -> FiniteHorizonMDP:
@@ -56,16 +81,16 @@ def random_occupancy(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndar
     return mdp.occupancy(mdp.policy_from_occupancy(weights))
 
 
-def check_steps(seen: list[NewtonState], design: Design) -> None:
+def check_steps(seen: list[IterationState], design: Design) -> None:
     """A callback sees every Newton step: the objective rises, under an upper bound that holds."""
     assert max(state.step for state in seen) >= 1
     for before, state in pairwise(seen):
         assert (state.iteration, state.step) in ((before.iteration, before.step + 1), (before.iteration + 1, 0))
         assert state.value >= before.value
-        assert state.upper_bound == before.upper_bound or state.step == 0
+        bound = before.value + before.gap
+        assert state.value + state.gap == pytest.approx(bound, rel=1e-12) or state.step == 0
     for state in seen:
-        assert state.upper_bound >= design.value
-        assert state.gap == max(0.0, state.upper_bound - state.value)
+        assert state.value + state.gap >= design.value
         assert state.occupancy.sum(axis=1) == pytest.approx(1.0)
 
 
@@ -157,8 +182,10 @@ def hard_prompt_problems(draw) -> DesignProblem:
 
 def screen_above(patch: pytest.MonkeyPatch, tokens: int, pool: int | None = None) -> None:
     """Above so many tokens bounds are computed first, and the start is found in a pool."""
-    solver = importlib.import_module("edpbrl_gym.design.solvers.newton.tokens.solver")
-    patch.setattr(solver, "bounds_pay", lambda count, _: count > tokens)
-    patch.setattr(solver, "POOLED", tokens)
+    solver = importlib.import_module("edpbrl_gym.design.solvers.newton.solver")
+    patch.setattr(solver, "MANY", tokens)
+    working_sets = importlib.import_module("edpbrl_gym.design.solvers.newton.working_sets")
+    patch.setattr(working_sets, "MANY", tokens)
+    patch.setattr(working_sets, "_BOUNDED", tokens)
     if pool is not None:
-        patch.setattr(solver, "POOL", pool)
+        patch.setattr(solver, "_POOL", pool)

@@ -24,9 +24,12 @@ FOLDERS = {
     "workers": ("text", "experiments", "cluster"),
     "study": ("study",),
 }
-FIXTURES = {"minilm": "text"}
+FIXTURES = {"minilm": "text", "gpt2": "text", "digits": "images", "tiny_pipeline": "images"}
 # what the tests themselves import beside them
-BROUGHT = EXTRAS | {"cluster": (*EXTRAS["cluster"], "psutil"), "test": ("statsmodels",)}
+BROUGHT = EXTRAS | {
+    "cluster": (*EXTRAS["cluster"], "psutil"),
+    "test": ("statsmodels", "botorch", "gpytorch", "linear_operator", "optuna", "optuna_dashboard"),
+}
 
 
 @functools.cache

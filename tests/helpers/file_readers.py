@@ -69,10 +69,16 @@ def check_rows(found: Any) -> None:
 
 def parquet(folder: Path) -> Made:
     from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.comparisons.answer_files import holds_answers_of_a_person, read_person
 
     path = folder / "answers.parquet"
     comparisons().to_parquet(path)
-    return [path], lambda: Comparisons.from_parquet(path)
+
+    def read() -> Any:
+        holds_answers_of_a_person(path), check_comparisons(read_person(path, CountingEncoder)[0])
+        return Comparisons.from_parquet(path)
+
+    return [path], read
 
 
 def check_comparisons(found: Any) -> None:
@@ -82,6 +88,15 @@ def check_comparisons(found: Any) -> None:
         assert all(0 <= option < found.features.shape[1] for option in response.order)
 
 
+def uneven(folder: Path) -> Made:
+    from edpbrl_gym.comparisons import Comparisons
+
+    path = folder / "answers.parquet"
+    options = [np.random.default_rng(size).normal(size=(size, 3)) for size in (2, 4, 3)]
+    Comparisons.of_choices(options, [1, 3, 0], [0, 1, 2], [0, 0, 0]).to_parquet(path)
+    return [path], lambda: Comparisons.from_parquet(path)
+
+
 def questions(suffix: str) -> Callable[[Path], Made]:
     def make(folder: Path) -> Made:
         import pandas
@@ -89,15 +104,8 @@ def questions(suffix: str) -> Callable[[Path], Made]:
         from edpbrl_gym.comparisons.question_files import holds_answers, read_answers, read_questions
 
         path = folder / f"questions{suffix}"
-        table = pandas.DataFrame(
-            {
-                "episode": [0, 0, 1],
-                "step": [0, 1, 0],
-                "option_1": ["fog", "fog, dusk", "sun"],
-                "option_2": ["sea", "sea, dawn", "rain"],
-                "choice": [1, 2, 1],
-            }  # fmt: skip
-        )
+        cells = [[0, 0, "fog", "sea", 1], [0, 1, "fog, dusk", "sea, dawn", 2], [1, 0, "sun", "rain", 1]]
+        table = pandas.DataFrame(cells, columns=["episode", "step", "option_1", "option_2", "choice"])
         table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path, index=False)
 
         def read() -> Any:
@@ -107,19 +115,6 @@ def questions(suffix: str) -> Callable[[Path], Made]:
         return [path], read
 
     return make
-
-
-def person(folder: Path) -> Made:
-    from edpbrl_gym.comparisons.answer_files import holds_answers_of_a_person, read_person
-
-    comparisons().to_parquet(folder / "one.parquet")
-    path = folder / "one.parquet"
-
-    def read() -> Any:
-        holds_answers_of_a_person(path)
-        return read_person(path, CountingEncoder)[0]
-
-    return [path], read
 
 
 def vocabulary(folder: Path) -> Made:
@@ -135,9 +130,8 @@ def check_vocabulary(found: Any) -> None:
 
 def population(folder: Path) -> Made:
     from edpbrl_gym.estimation.population import Population, fit_population
-    from tests.helpers.answered import comparisons as answered
 
-    people = [answered(8, d=3, seed=seed, kinds=("best",), texts=None) for seed in range(4)]
+    people = [comparisons(8, d=3, seed=seed, kinds=("best",), texts=None) for seed in range(4)]
     path = folder / "population.safetensors"
     fit_population(people, features="encoder", minimum_people=2).save(path)
     return [path], lambda: Population.load(path)
@@ -158,8 +152,7 @@ def check_design(found: Any) -> None:
 
 
 def query_set(folder: Path) -> Made:
-    from edpbrl_gym.design import frank_wolfe, query_set
-    from edpbrl_gym.design.query_sets.result import QuerySet
+    from edpbrl_gym.design import QuerySet, frank_wolfe, query_set
     from tests.helpers.design_cases import prompt_problem
 
     problem = prompt_problem("V", sizes=(4, 4), dimension=2)
@@ -192,20 +185,8 @@ def ledger(folder: Path) -> Made:
     usage = {"input_tokens": 5, "output_tokens": 1, "unreported": 0}
     with_answer = Ledger(path)
     with_answer.append({"kind": "sent", "key": "k", "tokens": 6, "identity": "i"}, durable=True)
-    with_answer.append(
-        {
-            "kind": "answer",
-            "key": "k",
-            "choice": 1,
-            "reason": "answered",
-            "order": [0, 1],
-            "lost": 0,
-            "retries": 0,
-            "latency": 0.5,
-            "usage": usage,
-        },  # fmt: skip
-        durable=True,
-    )
+    answer = {"kind": "answer", "key": "k", "answer_key": "k", "choice": 1, "reason": "answered", "order": [0, 1]}
+    with_answer.append({**answer, "lost": 0, "retries": 0, "latency": 0.5, "usage": usage}, durable=True)
     with_answer.close()
 
     def read() -> Any:
@@ -245,11 +226,7 @@ def run_folder(folder: Path) -> Made:
         again.begin()
         return again.read_parts(["a"]) if again.has_part("a") else None
 
-    return [folder / "run" / "config.json", folder / "run" / "provenance.json", again_part(folder)], read
-
-
-def again_part(folder: Path) -> Path:
-    return folder / "run" / "parts" / "a.parquet"
+    return [folder / "run" / name for name in ("config.json", "provenance.json", "parts/a.parquet")], read
 
 
 def agent(kind: str) -> Callable[[Path], Made]:
@@ -290,7 +267,7 @@ def image_cache(folder: Path) -> Made:
     from edpbrl_gym.rendering.cache import NewImage, encode_png
 
     key, data = "a" * 64, encode_png(np.zeros((8, 8, 3), dtype=np.float32))
-    ImageCache(folder).put(NewImage(key, data, prompt="p", seed=1, flagged=False, cut=False), {})
+    ImageCache(folder).put_all([NewImage(key, data, prompt="p", seed=1, flagged=False, cut=False)], {})
     return sorted(path for path in folder.rglob("*") if path.is_file()), lambda: ImageCache(folder).get(key)
 
 
@@ -299,7 +276,7 @@ def check_image(found: Any) -> None:
 
 
 def embedding_cache(folder: Path) -> Made:
-    from edpbrl_gym.features.cache import CachedEncoder
+    from edpbrl_gym.features.loading import CachedEncoder
 
     def read() -> Any:
         return CachedEncoder(CountingEncoder(), folder=folder).encode(["a", "b c"])
@@ -327,23 +304,51 @@ def picture(folder: Path) -> Made:
     return [path], read
 
 
-def people(suffix: str) -> Callable[[Path], Made]:
-    def make(folder: Path) -> Made:
-        from edpbrl_gym.experiments.people.loading import load_people
-        from tests.helpers.made_people import long_table, made_people
+def people(suffix: str, **how: Any) -> Callable[[Path], Made]:
+    """A long table; ``how`` it is written, or the columns that are levels of its index."""
 
-        path, table = folder / f"people{suffix}", long_table(made_people(3, 2))
-        table.to_parquet(path) if suffix == ".parquet" else table.to_csv(path, index=False)
-        return [path], lambda: load_people(str(path), CountingEncoder)
+    def make(folder: Path) -> Made:
+        from edpbrl_gym.comparisons import load_people
+        from tests.helpers.made_people import long_table
+
+        path, table = folder / f"people{suffix}", long_table(3, 2).assign(available=1)
+        if suffix == ".parquet":
+            table.set_index(how.get("index", [])).to_parquet(path) if how else table.to_parquet(path)
+        else:
+            table.to_csv(path, **{"index": False, **how})
+        return [path], lambda: load_people(path)
 
     return make
 
 
+def texts(suffix: str) -> Callable[[Path], Made]:
+    def make(folder: Path) -> Made:
+        import pandas
+
+        from edpbrl_gym.cli.texts import read_texts
+
+        path = folder / f"texts{suffix}"
+        table = pandas.DataFrame(
+            {"option_1": ["a cat", "a dog"], "option_2": ["fog, dusk", "می\u200cخواهم"], "choice": [1, 2]}
+        )
+        if suffix == ".txt":
+            path.write_text("a cat\na dog\n", encoding="utf-8")
+        else:
+            table.to_parquet(path) if suffix == ".parquet" else table.to_csv(path, sep="\t", index=False)
+        return [path], lambda: read_texts(path, (), "text")
+
+    return make
+
+
+def check_texts(found: Any) -> None:
+    assert all(text.strip() for text in found[0]) and len(found[1]) >= 1
+
+
 def check_people(found: Any) -> None:
-    for one in found.people:
-        for question, size in enumerate(one.sizes):
-            finite(one.options[question, :size])
-            assert 0 <= one.chosen[question] < size
+    assert found
+    for one in found:
+        check_comparisons(one)
+        assert ((one.choice >= 0) & (one.choice < one.sizes)).all()
 
 
 def study(folder: Path) -> Made:
@@ -355,7 +360,7 @@ def study(folder: Path) -> Made:
 
 
 def exported(folder: Path) -> Made:
-    from edpbrl_gym.study.exported import columns_of, read_tables
+    from edpbrl_gym.study.export_tables import columns_of, read_tables
 
     (folder / "study.json").write_text(
         '{"title": "A", "fingerprint": "f", "arms": ["adaptive"], "options": 3, "least": 2, "deleted": 0}\n'
@@ -369,9 +374,13 @@ def exported(folder: Path) -> Made:
 
 
 def ask_settings(folder: Path) -> Made:
-    from edpbrl_gym.cli.ask_folder import SETTINGS, AskSettings, chosen_settings, write_settings
+    import dataclasses
+    import json
 
-    write_settings(folder, AskSettings())
+    from edpbrl_gym.cli.ask_folder import SETTINGS, AskSettings, chosen_settings
+
+    document = {"format_of_file": "edpbrl-gym ask 1", **dataclasses.asdict(AskSettings())}
+    (folder / SETTINGS).write_text(json.dumps(document), encoding="utf-8")
     (folder / "session").mkdir()
     (folder / "session" / "session.json").write_text("{}")
     return [folder / SETTINGS], lambda: chosen_settings(folder, {})
@@ -394,41 +403,6 @@ def design_settings(folder: Path) -> Made:
     return [folder / "design.json"], lambda: read_study(folder / "answers.csv")
 
 
-def prompts(suffix: str) -> Callable[[Path], Made]:
-    def make(folder: Path) -> Made:
-        from edpbrl_gym.cli.render import Render, _prompts
-        from edpbrl_gym.rendering import RenderSettings
-
-        path = folder / f"prompts{suffix}"
-        path.write_text("prompt,seed\na cat,1\na dog,2\n" if suffix == ".csv" else "a cat\na dog\n", encoding="utf-8")
-        return [path], lambda: _prompts(Render(path, RenderSettings(model="none")))
-
-    return make
-
-
-def policy(folder: Path) -> Made:
-    import gymnasium
-    from gymnasium import spaces
-    from stable_baselines3 import PPO
-
-    from edpbrl_gym.personalize.policy_file import read_policy
-
-    class Steps(gymnasium.Env):
-        observation_space, action_space = spaces.MultiDiscrete([3, 3]), spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros(2, dtype=np.int64), {}
-
-    path = folder / "policy.zip"
-    PPO("MlpPolicy", Steps(), policy_kwargs={"net_arch": [3]}, n_steps=4, batch_size=4, device="cpu").save(path)
-    return [path], lambda: read_policy(path)
-
-
-def check_policy(found: Any) -> None:
-    for weights, biases in found.layers:
-        finite(weights, biases)
-
-
 def model_shape(folder: Path) -> Made:
     import json
 
@@ -440,37 +414,14 @@ def model_shape(folder: Path) -> Made:
     return [folder / "unet" / "config.json"], lambda: ModelShape(folder)
 
 
-def checkpoint(folder: Path) -> Made:
-    import torch
-
-    from edpbrl_gym.language.checkpoints import CHECKPOINT, read_checkpoint
-
-    torch.save({"run": {}, "iteration": 1, "history": {}}, folder / CHECKPOINT)
-
-    def read() -> Any:
-        class Nothing:
-            kind, options, num_options, base, fingerprint = "", {}, 2, None, "f"
-
-        return read_checkpoint(
-            folder,
-            policies=Nothing,
-            optimiser=None,
-            credit=None,
-            settings=None,
-            encoder=Nothing,  # type: ignore
-        )
-
-    return [folder / CHECKPOINT], read
-
-
 READERS: dict[str, Reader] = {
     "taste": Reader(taste, lambda found: finite(found.theta)),
     "precomputed .npz": Reader(rows(".npz"), check_rows),
     "precomputed .safetensors": Reader(rows(".safetensors"), check_rows),
     "comparisons": Reader(parquet, check_comparisons),
+    "comparisons of uneven questions": Reader(uneven, check_comparisons),
     "questions .csv": Reader(questions(".csv"), check_comparisons),
     "questions .parquet": Reader(questions(".parquet"), check_comparisons),
-    "a person's answers": Reader(person, check_comparisons),
     "vocabulary": Reader(vocabulary, check_vocabulary),
     "population": Reader(population),
     "design": Reader(design, check_design, says="Expected|made for another problem"),
@@ -487,12 +438,15 @@ READERS: dict[str, Reader] = {
     "picture": Reader(picture),
     "people .csv": Reader(people(".csv"), check_people),
     "people .parquet": Reader(people(".parquet"), check_people),
+    "people of a spreadsheet": Reader(people(".csv", sep=";", decimal=",", encoding="utf-8-sig"), check_people),
+    "people with row numbers, in UTF-16": Reader(people(".csv", sep="\t", index=True, encoding="utf-16"), check_people),
+    "people by the levels of an index": Reader(people(".parquet", index=["person", "question"]), check_people),
+    "texts .txt": Reader(texts(".txt")),
+    "texts .tsv": Reader(texts(".tsv"), check_texts),
+    "texts .parquet": Reader(texts(".parquet"), check_texts),
     "study": Reader(study, says="Expected|mistake|expected"),
     "exported study": Reader(exported),
     "settings of edpbrl ask": Reader(ask_settings, check_settings),
     "settings of edpbrl design": Reader(design_settings),
-    "prompts .txt": Reader(prompts(".txt")),
-    "prompts .csv": Reader(prompts(".csv")),
-    "policy": Reader(policy, check_policy, needs=("stable_baselines3",)),
     "shape of a diffusion model": Reader(model_shape),
 }

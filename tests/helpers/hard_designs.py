@@ -26,25 +26,6 @@ def deterministic_mdp(seed, *, states=20, actions=3, horizon=4, rows="state", ma
     )
 
 
-def nearly_deterministic(seed, *, states=40, actions=4, horizon=6, successors=3, masked=False) -> FiniteHorizonMDP:
-    """Few successors, one initial state: what Frank-Wolfe steps take long for."""
-    rng = np.random.default_rng(seed)
-    transitions = np.zeros((states, actions, states))
-    for row in transitions.reshape(-1, states):
-        row[rng.choice(states, successors, replace=False)] = rng.dirichlet(np.full(successors, 0.2))
-    admissible = None
-    if masked:
-        admissible = rng.random((horizon, states, actions)) < 0.7
-        admissible[..., 0] |= ~admissible.any(axis=-1)
-    return FiniteHorizonMDP.from_dense(
-        transitions, np.eye(states)[0], horizon, admissible=admissible, rows="pair", allow_unreachable=True
-    )
-
-
-def make_mdp(kind, seed, **options):
-    return deterministic_mdp(seed, **options) if kind == "paths" else stochastic_mdp(seed, **options)
-
-
 def repeated_problem(features, sizes, criterion="D", target=None, **options) -> DesignProblem:
     options = {"num_policies": 2, "episodes": 60} | options
     mdp = PromptMDP.repeated(sizes, 6) if isinstance(sizes, int) else PromptMDP(sizes)
@@ -123,9 +104,8 @@ def hard_mdp_problems(draw) -> DesignProblem:
     """Duplicates, zero rows, a strong common mean, inadmissible pairs, one action, one step, any prior."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    kind = draw(st.sampled_from(["paths", "policies"]))
-    mdp = make_mdp(
-        kind,
+    make = draw(st.sampled_from([deterministic_mdp, stochastic_mdp]))
+    mdp = make(
         seed,
         states=draw(st.sampled_from([1, 2, 6, 15])),
         actions=draw(st.sampled_from([1, 2, 4])),

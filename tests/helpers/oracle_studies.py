@@ -17,8 +17,10 @@ from edpbrl_gym.collection import collect, make_prompt_lanes
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study import HumanOracle, read_config
+from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.queue import NotReadyError, StudyQueue
+from edpbrl_gym.study.queue import StudyQueue
+from edpbrl_gym.study.records import NotReadyError
 from edpbrl_gym.study.store import Store
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.studies import SMALL, write_study
@@ -42,13 +44,26 @@ def play(folder: Path, oracle: HumanOracle, *, seed: int = 0, agent: str = "rand
         lanes.close()
 
 
-class Server:
-    """A server of the study, without pages."""
+def liked(queue: StudyQueue, question) -> Response:
+    """The answer of a person with the taste THETA; attention checks are passed."""
+    if question.kind == "attention":
+        return Response.best(question.expected)
+    return Response.best(int((queue.materials.encoder.encode(question.texts) @ THETA).argmax()))
 
-    def __init__(self, folder: Path) -> None:
-        config = read_config(folder)
-        self.store = Store(config.database_url, config=config.fingerprint)
-        self.queue = StudyQueue(config, self.store, Materials(config, encoder=CountingEncoder()))
+
+class Server:
+    """A server of a study, without pages.
+
+    Args:
+        config: The study, or its folder.
+        url: Of another database than the study's.
+        pictures: Of the prompts.
+    """
+
+    def __init__(self, config: StudyConfig | Path, url: str = "", pictures=None) -> None:
+        self.config = config = read_config(config) if isinstance(config, Path) else config
+        self.store = Store(url or config.database_url, config=config.fingerprint)
+        self.queue = StudyQueue(config, self.store, Materials(config, encoder=CountingEncoder()), pictures=pictures)
 
     def close(self) -> None:
         self.queue.close()
@@ -58,10 +73,7 @@ class Server:
         return self.queue.consent(self.queue.enrol({"PROLIFIC_PID": name}))
 
     def liked(self, question) -> Response:
-        """The answer of a person with the taste THETA; attention checks are passed."""
-        if question.kind == "attention":
-            return Response.best(question.expected)
-        return Response.best(int((self.queue.materials.encoder.encode(question.texts) @ THETA).argmax()))
+        return liked(self.queue, question)
 
     def reach_the_loop(self, person) -> None:
         """Answer what comes before the first question that counts."""

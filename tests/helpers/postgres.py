@@ -60,7 +60,7 @@ def cluster() -> Iterator[str]:
         subprocess.run(initialise, check=True, capture_output=True, cwd="/")
         server = _command(programs.with_name("postgres"), "-D", data, "-p", str(port), "-c",
                           "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={place}",
-                          "-c", "max_connections=60")  # fmt: skip
+                          "-c", "max_connections=60", "-c", "fsync=off")  # fmt: skip
         with open(place / "server.log", "wb") as log:
             process = subprocess.Popen(server, stdout=log, stderr=log, cwd="/", start_new_session=True)
         try:
@@ -69,6 +69,7 @@ def cluster() -> Iterator[str]:
             yield url
         finally:
             os.killpg(process.pid, signal.SIGQUIT)  # at once: nothing of it is kept
+            os.killpg(process.pid, signal.SIGCONT)  # runuser stops itself when a test has stopped the server
             process.wait(60)
     finally:
         shutil.rmtree(place, ignore_errors=True)

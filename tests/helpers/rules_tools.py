@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.planners.pool import PoolState
-
-Question = tuple[int, ...]
+from edpbrl_gym.planners.rules import PoolState
 
 
 class Pool:
@@ -37,15 +35,6 @@ class Pool:
     def all_questions(self) -> np.ndarray:
         """Every set of K items, (m, K)."""
         return np.array(list(itertools.combinations(range(len(self.items)), self.K)))
-
-
-def brute_force(
-    score: Callable[[Question], float], n: int, K: int, *, repeats: bool = False
-) -> tuple[frozenset[int], float]:
-    """The question with the largest score among all of K of n items, scored one by one."""
-    tuples = itertools.combinations_with_replacement if repeats else itertools.combinations
-    best = max(tuples(range(n), K), key=score)
-    return frozenset(best), score(best)
 
 
 def information(options: np.ndarray, theta: np.ndarray) -> np.ndarray:

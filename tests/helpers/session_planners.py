@@ -1,7 +1,5 @@
 """A small vocabulary, planners and sessions that the session tests share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edpbrl_gym.estimation import GaussianPrior, estimate
@@ -103,6 +101,11 @@ THETA = np.random.default_rng(3).normal(size=D)
 def session(planner=None, **arguments):
     arguments = {"vocabulary": WORDS, "encoder": encoder(), "num_options": 3, **arguments}
     return Session(random_planner() if planner is None else planner, **arguments)
+
+
+def resume(folder, planner=None, **arguments):
+    arguments = {"vocabulary": WORDS, "encoder": encoder(), **arguments}
+    return Session.resume(folder, random_planner() if planner is None else planner, **arguments)
 
 
 def same(a, b):

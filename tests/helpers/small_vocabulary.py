@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from edpbrl_gym.experiments.bench.settings import SENTENCES
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.vocabulary import load_vocabulary
 
@@ -35,7 +34,7 @@ def write_embedded(place: Path, sentences: Iterable[str] = ()) -> tuple[str, str
 
     Args:
         place: For both.
-        sentences: Of users, embedded too, beside those of the benchmarks.
+        sentences: Of users, embedded too.
 
     Returns:
         The vocabulary's folder and the name of the encoder.
@@ -47,7 +46,7 @@ def write_embedded(place: Path, sentences: Iterable[str] = ()) -> tuple[str, str
     for length in (2, 3):
         for tokens in itertools.product(*words.tokens[:length]):
             rows[", ".join(tokens)] = np.sum([vectors[token] for token in tokens], axis=0) + 0.3 * rng.normal(size=10)
-    for text in (*SENTENCES.values(), *sentences):
+    for text in sentences:
         rows.setdefault(text, rng.normal(size=10))
     save_precomputed(place / "embeddings.npz", list(rows), np.stack(list(rows.values())))
     return str(place / "vocabulary"), f"precomputed:{place / 'embeddings.npz'}"

@@ -46,3 +46,11 @@ def write_study(folder: Path, text: str = SMALL, *, languages: Iterable[str] = (
     write_vocabulary(folder / "words")
     (folder / "study.toml").write_text(text, encoding="utf-8")
     return folder
+
+
+def ask(store, participant: int, number: int):
+    """Add a question of three options to a store, without a queue."""
+    texts = [f"option {option} of question {number}" for option in range(3)]
+    return store.add_question(
+        participant, number, "normal", tokens=[[option] for option in range(3)], texts=texts, positions=[2, 0, 1]
+    )

@@ -1,10 +1,8 @@
 """What tests of attacks on a study share."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
-from edpbrl_gym.study.web.context import COOKIE
+from edpbrl_gym.study.web.site import COOKIE
 from tests.helpers.study_server import dump
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,7 +16,6 @@ class Forms(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        """Note a form or a field of it."""
         values = dict(attributes)
         if tag == "form":
             self.forms.append({"action": values["action"], "method": values.get("method"), "fields": {}, "choices": {}})
@@ -39,12 +39,10 @@ class Person:
         self.page: Any = None
 
     def get(self, address: str, **options: Any) -> Any:
-        """Open a page."""
         self.page = self.client.get(address, **options)
         return self.page
 
     def form(self, action: str) -> dict[str, Any]:
-        """The form of the page with an address."""
         return next(form for form in Forms(self.page.text).forms if form["action"] == action)
 
     def post(self, action: str, to: str | None = None, headers: dict[str, str] | None = None, **fields: Any) -> Any:
@@ -74,12 +72,18 @@ class Person:
             self.post("/answer", **fields)
         raise AssertionError("the study does not end")
 
+    def wait_for_style(self, seconds: float = 60.0) -> None:
+        """Open the last page again until it waits for no learnt taste."""
+        end = time.monotonic() + seconds
+        while "data-pending" in self.page.text:
+            assert time.monotonic() < end, self.page.text
+            time.sleep(0.15)  # fewer than the ten requests a second that a person may send
+            self.get("/end")
+
     @property
     def key(self) -> str:
-        """Key of the question on the page."""
         return str(self.form("/answer")["fields"]["key"])
 
     @property
     def at(self) -> str:
-        """Path of the page."""
         return str(self.page.url.path)

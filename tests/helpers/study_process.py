@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
-from edpbrl_gym.study.web.context import COOKIE
+from edpbrl_gym.study.web.site import COOKIE
 from tests.helpers.study_client import Forms
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,8 @@ class ServerProcess:
     def kill(self) -> None:
         """kill -9: nothing is finished, nothing is flushed."""
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(60)
             self.process = None
 
@@ -118,7 +120,6 @@ class Stubborn(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Take part from the link to the end."""
         try:
             while not self.finished and not self.stop.is_set():
                 self._step()

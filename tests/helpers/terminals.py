@@ -55,7 +55,6 @@ class Terminal:
             os.close(handle)
 
     def press(self, keys: str) -> None:
-        """Send keys."""
         os.write(self._handle, keys.encode())
 
     def until(self, text: str, seconds: float = 120.0) -> str:

@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._compat import declare_torchvision_schemas
+from edpbrl_gym.rendering import CachedRenderer, RenderSettings, load_renderer
 from edpbrl_gym.vocabulary import load_vocabulary
-
-__all__ = ["save_tiny_stable_diffusion"]
 
 _START, _END = "<|startoftext|>", "<|endoftext|>"
 _CONTEXT = 77  # tokens that the text encoder reads, as in CLIP
 _VOCABULARY = 1200
+UNET = {
+    **{"block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8, "attention_head_dim": 8},
+    **{"sample_size": 8, "in_channels": 4, "out_channels": 4, "cross_attention_dim": 32},
+    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"),
+    "up_block_types": ("CrossAttnUpBlock2D", "UpBlock2D"),
+}
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -44,6 +49,23 @@ def _tokenizer(folder: Path) -> Any:
     return CLIPTokenizer.from_pretrained(folder, model_max_length=_CONTEXT)
 
 
+def _clip_config(tokenizer: Any) -> Any:
+    from transformers import CLIPTextConfig
+
+    return CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=37,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=_CONTEXT,
+        projection_dim=32,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
 def _safety_checker(flagging: bool) -> Any:
     """A checker of images: its thresholds flag every image, or none."""
     import torch
@@ -66,7 +88,6 @@ def _safety_checker(flagging: bool) -> Any:
 def save_tiny_stable_diffusion(
     folder: Path,
     *,
-    seed: int = 0,
     safety_checker: bool = False,
     flagging: bool = True,
     scheduler: str = "PNDMScheduler",
@@ -74,53 +95,24 @@ def save_tiny_stable_diffusion(
     """Build a StableDiffusionPipeline with random weights and save it; images have 64 x 64 pixels unless asked.
 
     Args:
-        folder: where ``save_pretrained`` writes.
-        seed: of the weights; the global generator stays as it was.
+        folder: where ``save_pretrained`` writes; it is returned.
         safety_checker: ship one.
         flagging: the checker flags every image (True) or none (False).
         scheduler: class name of a diffusers scheduler; PNDM is Stable Diffusion 1.4's.
-
-    Returns:
-        The folder.
     """
     declare_torchvision_schemas()
     import diffusers
     import torch
-    from transformers import CLIPImageProcessor, CLIPTextConfig, CLIPTextModel
+    from transformers import CLIPImageProcessor, CLIPTextModel
     from transformers.utils import logging
 
     tokenizer = _tokenizer(folder / "tokenizer")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        text_encoder = CLIPTextModel(
-            CLIPTextConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=32,
-                intermediate_size=37,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                max_position_embeddings=_CONTEXT,
-                bos_token_id=tokenizer.bos_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-        )
-        unet = diffusers.UNet2DConditionModel(
-            block_out_channels=(16, 32),
-            layers_per_block=1,
-            sample_size=8,
-            in_channels=4,
-            out_channels=4,
-            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-            cross_attention_dim=32,
-            attention_head_dim=8,
-            norm_num_groups=8,
-        )
+        torch.manual_seed(0)  # the global generator stays as it was
+        text_encoder = CLIPTextModel(_clip_config(tokenizer))
+        unet = diffusers.UNet2DConditionModel(**UNET)
         vae = diffusers.AutoencoderKL(
             block_out_channels=[8, 8, 16, 16],
-            in_channels=3,
-            out_channels=3,
             down_block_types=["DownEncoderBlock2D"] * 4,
             up_block_types=["UpDecoderBlock2D"] * 4,
             latent_channels=4,
@@ -147,16 +139,22 @@ def save_tiny_stable_diffusion(
 DIMENSION = 12  # of the projection
 
 
-def save_projection(model, folder, *, dimension=DIMENSION, seed=3):
+def save_projection(model, folder):
     """Save a CLIPTextModelWithProjection whose text tower is that of the pipeline in ``model``."""
     import torch
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
     tower = CLIPTextModel.from_pretrained(model / "text_encoder")
-    config = CLIPTextConfig(**{**tower.config.to_dict(), "projection_dim": dimension})
+    config = CLIPTextConfig(**{**tower.config.to_dict(), "projection_dim": DIMENSION})
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(3)
         whole = CLIPTextModelWithProjection(config)
     whole.text_model.load_state_dict(tower.state_dict())
     whole.save_pretrained(folder)
     return folder
+
+
+def renderer_of(settings: RenderSettings, cache_folder: Path, **options: Any) -> CachedRenderer:
+    """The renderer of a model of diffusers with settings."""
+    given = settings.as_dict()
+    return load_renderer(f"diffusers:{given.pop('model')}", cache_folder=cache_folder, **given, **options)

@@ -22,12 +22,9 @@ def write_tiny_model(
     folder: Path,
     *,
     seed: int = 0,
-    vocabulary_size: int = 320,
     tokens: Sequence[str] | None = None,
-    texts: Sequence[str] = TEXTS,
     layers: int = 2,
     width: int = 32,
-    positions: int = 64,
     spread: float = 1.0,
 ) -> str:
     """Write a random GPT-2 (2 layers x 32) with its tokenizer to ``folder`` and return the folder as a string.
@@ -35,12 +32,9 @@ def write_tiny_model(
     Args:
         folder: Where; made if missing.
         seed: Seed of the weights.
-        vocabulary_size: Tokens of the BPE that is trained on ``texts``.
-        tokens: Instead of training, exactly these tokens (as text; " " begins a word), then END.
-        texts: What the BPE is trained on.
+        tokens: Instead of 320 that are trained, exactly these (as text; " " begins a word), then END.
         layers: Transformer layers.
         width: Embedding width; 4 heads.
-        positions: Context length.
         spread: Standard deviation of the logits over tokens, which sets how uneven the distributions are.
     """
     declare_torchvision_schemas()
@@ -52,12 +46,10 @@ def write_tiny_model(
         backend = Tokenizer(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        backend.train_from_iterator(
-            texts,
-            trainers.BpeTrainer(
-                vocab_size=vocabulary_size, special_tokens=[END], initial_alphabet=sorted(alphabet), show_progress=False
-            ),
+        trainer = trainers.BpeTrainer(
+            vocab_size=320, special_tokens=[END], initial_alphabet=sorted(alphabet), show_progress=False
         )
+        backend.train_from_iterator(TEXTS, trainer)
     else:
         written = [token.replace(" ", "\u0120") for token in tokens]  # byte-level BPE writes a space as U+0120
         vocabulary = {token: index for index, token in enumerate([*written, END])}
@@ -68,7 +60,7 @@ def write_tiny_model(
     tokenizer.save_pretrained(folder)
     end = tokenizer.eos_token_id
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=positions, n_embd=width, n_layer=layers, n_head=4, bos_token_id=end,
+        vocab_size=len(tokenizer), n_positions=64, n_embd=width, n_layer=layers, n_head=4, bos_token_id=end,
         eos_token_id=end, tie_word_embeddings=False,
     )  # fmt: skip
     with torch.random.fork_rng():

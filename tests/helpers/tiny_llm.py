@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edpbrl_gym.experiments.llm.settings import STYLES as ALL_STYLES
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.llm.styles import STYLES as ALL_STYLES
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.oracles.judge import JudgeSettings
 from edpbrl_gym.vocabulary import load_vocabulary

@@ -1,11 +1,7 @@
 """Sampling and scoring of prompts: against enumeration of all outcomes, and against the plain loop."""
 
-from __future__ import annotations
-
 import math
-import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from edpbrl_gym.language.model import load_language_model
-from edpbrl_gym.language.sampling import Samples, invert_distribution, log_probabilities, sample_prompts
+from edpbrl_gym.language.sampling import invert_distribution, log_probabilities, sample_prompts
 from edpbrl_gym.language.words import WHITESPACE, WordRules, word_prefixes
 from tests.helpers.tiny_language_model import write_tiny_model
 
@@ -23,8 +19,8 @@ TOKENS = ("a", "b", " ", " a", "b a")
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return load_language_model(write_tiny_model(tmp_path_factory.mktemp("tiny")), device="cpu")
+def tiny(gpt2):
+    return load_language_model(gpt2, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +80,7 @@ CASES = [
 def test_all_outcomes_sum_to_one_and_are_drawn_as_often_as_they_should(enumerable, case):
     expected = outcomes(enumerable, **case)
     assert math.isclose(sum(expected.values()), 1.0, abs_tol=1e-9)
-    samples = sample_prompts(enumerable, 6000, generator=seeded(1000), batch_size=1000, **case)
+    samples = sample_prompts(enumerable, 6000, generator=seeded(1000), batch_size=3000, **case)
     counts = Counter(keys(samples))
     assert set(counts) <= set(expected)
     common = [key for key, chance in expected.items() if 6000 * chance >= 5]
@@ -106,29 +102,7 @@ def test_the_score_is_the_log_probability_of_the_outcome(enumerable, case):
     np.testing.assert_allclose(log_probabilities(enumerable, samples).sum(dim=1).detach().numpy(), wanted, atol=2e-5)
 
 
-def test_the_mean_score_function_is_zero(enumerable):
-    """sum over outcomes of p grad log p = grad 1 = 0; without the stop's share it isn't."""
-    case = {"words": 2, "max_tokens": 3}
-    expected = outcomes(enumerable, **case)
-    samples = sample_prompts(enumerable, 30_000, generator=seeded(1002), batch_size=5000, **case)
-    first = {key: row for row, key in reversed(list(enumerate(keys(samples))))}
-    covered = sum(expected[key] for key in first)
-    assert covered > 0.999  # nearly every outcome was drawn
-    distinct = samples.select(sorted(first.values()))
-    chances = torch.tensor([expected[key] for key in keys(distinct)])
-    scores = log_probabilities(enumerable, distinct)
-    parameters = [parameter for parameter in enumerable.model.parameters() if parameter.requires_grad]
-
-    def norm(value):
-        found = torch.autograd.grad(value, parameters, retain_graph=True)
-        return float(torch.cat([part.flatten() for part in found]).norm())
-
-    stops = torch.arange(scores.shape[1])[None] == (distinct.lengths - 1)[:, None]
-    without = torch.where(stops & distinct.stopped[:, None], 0.0, scores)
-    assert norm((chances * scores.sum(dim=1)).sum()) < 0.02 * norm((chances * without.sum(dim=1)).sum())
-
-
-@pytest.mark.parametrize("batch_size", [1, 7, 40, 64])
+@pytest.mark.parametrize("batch_size", [1, 40])
 def test_draws_do_not_depend_on_the_batch_size(tiny, batch_size):
     case = {"words": 3, "max_tokens": 16, "temperature": 0.8}
     one, other = (sample_prompts(tiny, 40, generator=seeded(5), batch_size=b, **case) for b in (13, batch_size))
@@ -182,68 +156,10 @@ def test_teacher_forcing_gives_the_probabilities_of_the_draws(tiny, training):
     tiny.model.zero_grad(set_to_none=True)
 
 
-def test_finished_rows_leave_the_batch(tiny):
-    rows = []
-    hook = tiny.model.register_forward_pre_hook(
-        lambda module, args, given: rows.append(tuple(given["input_ids"].shape)), with_kwargs=True
-    )
-    try:
-        samples = sample_prompts(tiny, 64, words=2, max_tokens=30, generator=seeded(3))
-    finally:
-        hook.remove()
-    assert rows[0] == (1, 1)  # the common beginning is fed once
-    assert all(width == 1 for _, width in rows)
-    batch = [number for number, _ in rows[1:]]
-    alive = [(samples.lengths > position).sum().item() for position in range(1, len(batch) + 1)]
-    assert batch == sorted(batch, reverse=True) and batch[-1] < 64
-    assert all(count <= size <= count / 0.75 + 1 for count, size in zip(alive, batch, strict=True))
-
-
-def test_words_of_a_choice_are_the_prefixes_it_can_change(tiny):
-    """Prefixes below ``word`` are fixed by the tokens before the choice."""
-    samples = sample_prompts(tiny, 60, words=3, max_tokens=14, generator=seeded(21))
-    for row, (tokens, length) in enumerate(zip(samples.tokens.tolist(), samples.lengths.tolist(), strict=True)):
-        prefixes = word_prefixes(samples.texts[row], 3)
-        for position in range(length):
-            first = int(samples.word[row, position])
-            before = tiny.rules.data(tokens[:position]).decode("utf-8", "replace")
-            assert 1 <= first <= 3
-            # closing what was written so far with a space shows the prefixes that are complete already
-            fixed = word_prefixes(before + " x y z", 3)[: first - 1]
-            assert prefixes[: first - 1] == fixed
-            num_words = len([word for word in re.split(f"[{WHITESPACE}]+", before) if word])
-            assert first == min(3, num_words + (before == "" or before[-1] in WHITESPACE))
-
-
-def test_selecting_and_joining_rows(tiny):
-    case = {"words": 3, "max_tokens": 12}
-    samples = sample_prompts(tiny, 20, generator=seeded(31), **case)
-    parts = [samples.select(slice(0, 7)), samples.select(torch.arange(20) >= 7)]
-    parts[0] = replace(parts[0], **{name: getattr(parts[0], name)[:, : int(parts[0].lengths.max())]
-                                    for name in ("tokens", "log_probabilities", "num_words", "inside")})  # fmt: skip
-    joined = Samples.concatenate(parts)
-    assert joined.texts == samples.texts and len(joined) == 20
-    scores, expected = log_probabilities(tiny, joined), log_probabilities(tiny, samples)
-    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
-    other = sample_prompts(tiny, 2, generator=seeded(1), words=4, max_tokens=12)
-    with pytest.raises(ValueError, match="different settings"):
-        Samples.concatenate([samples, other])
-    with pytest.raises(ValueError, match="at least one"):
-        Samples.concatenate([])
-
-
 def test_an_ended_prefix_has_nothing_to_draw(enumerable):
     samples = sample_prompts(enumerable, 3, words=1, max_tokens=4, generator=seeded(0), prefix="ab ")
     assert samples.texts == ["ab"] * 3 and samples.lengths.tolist() == [0, 0, 0]
     assert log_probabilities(enumerable, samples).sum().item() == 0.0
-
-
-def test_other_temperatures_and_weights_change_the_score(tiny, tmp_path):
-    samples = sample_prompts(tiny, 8, words=3, max_tokens=12, generator=seeded(2))
-    other = load_language_model(write_tiny_model(tmp_path, seed=8), device="cpu")
-    assert not torch.allclose(log_probabilities(other, samples), log_probabilities(tiny, samples), atol=0.01)
-    policy = replace(tiny, model=other.model)
-    torch.testing.assert_close(log_probabilities(policy, samples), log_probabilities(other, samples))
 
 
 def test_bad_arguments_are_named(tiny):
@@ -256,9 +172,6 @@ def test_bad_arguments_are_named(tiny):
         sample_prompts(tiny, 2, temperature=0.0, **case)
     with pytest.raises(TypeError, match="torch.Generator on the CPU"):
         sample_prompts(tiny, 2, words=3, max_tokens=8, generator=np.random.default_rng(0))
-    for name in ("words", "max_tokens"):
-        with pytest.raises(ValueError, match=name):
-            sample_prompts(tiny, 2, **{**case, name: 0})
 
 
 def test_inversion_never_draws_what_has_no_probability():
@@ -297,11 +210,8 @@ def test_rules_follow_the_text(tokens, words):
     num_words, inside = 0, False
     for position, token in enumerate([*tokens, None]):
         data = rules.data(tokens[:position])
-        assert (
-            (num_words, inside)
-            == (len(data.split()), bool(data) and not data[-1:].isspace())
-            == rules.state(tokens[:position])
-        )
+        assert rules.state(tokens[:position]) == (num_words, inside)
+        assert (num_words, inside) == (len(data.split()), bool(data) and not data[-1:].isspace())
         stops = rules.stop_mask(num_words, inside, words)
         assert stops[9] and rules.legal_mask(num_words, inside, words)[9]
         for other in range(9):

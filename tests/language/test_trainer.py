@@ -1,44 +1,24 @@
 """REINFORCE on language models: exact resume, checkpoints, evaluation."""
 
-from __future__ import annotations
-
-import resource
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edpbrl_gym.cli.errors import FAILURE, explain
-from edpbrl_gym.language.divergence import DivergedError
+from edpbrl_gym.cli.console import FAILURE, explain
 from edpbrl_gym.language.objective import d_objective
-from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, mixed_precision, roll_out
-from edpbrl_gym.language.sampling import word_prefixes
+from edpbrl_gym.language.rollouts import EVALUATING, TRAINING, roll_out
 from edpbrl_gym.language.settings import ReinforceSettings
-from edpbrl_gym.language.trainer import Trainer, TrainingLog, evaluate, train
+from edpbrl_gym.language.trainer import Trainer, evaluate, train
+from edpbrl_gym.language.training_log import DivergedError
 from tests.helpers.tiny_language_model import write_tiny_model
 from tests.helpers.tiny_reinforce import HashEncoder, tiny_policies, tiny_settings
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
     """A model of three text tokens."""
     return write_tiny_model(tmp_path_factory.mktemp("few"), tokens=("x", " a", " b"), layers=1, width=8, spread=0.7)
-
-
-def test_texts_are_embedded_once_in_one_call(folder):
-    encoder = HashEncoder()
-    settings = tiny_settings(episodes=4)
-    rollout = roll_out(tiny_policies(folder), encoder, settings, meta_samples=3, purpose=TRAINING)
-    assert len(encoder.calls) == 1 and len(set(encoder.calls[0])) == len(encoder.calls[0]) < 3 * 4 * 2 * 3
-    assert rollout.features.shape == (3, 4, 2, 3, 6)
-    for m, t, q, h in np.ndindex(3, 4, 2, 3):
-        text = rollout.samples[q].texts[m * 4 + t]
-        np.testing.assert_array_equal(rollout.features[m, t, q, h], encoder.encode([word_prefixes(text, 3)[h]])[0])
 
 
 def same(one, two):
@@ -54,11 +34,9 @@ def timeless(history):
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_an_interrupted_run_goes_on_to_the_same_bits(folder, tmp_path, optimiser):
-    settings = tiny_settings(
-        iterations=6, optimiser=optimiser, credit="moving_average", checkpoint_every=2, evaluate_every=2
-    )
-    straight = tiny_policies(folder)
+def test_an_interrupted_run_goes_on_to_the_same_bits(gpt2, tmp_path, optimiser):
+    settings = tiny_settings(iterations=6, optimiser=optimiser, checkpoint_every=2, evaluate_every=2)
+    straight = tiny_policies(gpt2)
     expected = train(straight, HashEncoder(), settings)
 
     def interrupt(history):
@@ -66,95 +44,72 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(folder, tmp_path, optimiser
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path, callback=interrupt)
-    resumed = tiny_policies(folder)
+        train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path, callback=interrupt)
+    resumed = tiny_policies(gpt2)
     trainer = Trainer(resumed, HashEncoder(), settings)
     assert trainer.resume(tmp_path) and trainer.iteration == 4
     history = train(resumed, HashEncoder(), settings, folder=tmp_path)
     assert same(resumed.state(), straight.state())
-    assert not same(resumed.state(), tiny_policies(folder).state())
+    assert not same(resumed.state(), tiny_policies(gpt2).state())
     assert timeless(history) == timeless(expected)
     assert [entry.iteration for entry in history.evaluations] == [0, 2, 4, 6]
 
 
-def test_more_iterations_go_on_from_the_end(folder, tmp_path):
+def test_more_iterations_go_on_from_the_end(gpt2, tmp_path):
     short = tiny_settings(iterations=2)
     longer = replace(short, iterations=5)
-    policies = tiny_policies(folder)
+    policies = tiny_policies(gpt2)
     train(policies, HashEncoder(), short, folder=tmp_path)
-    again = tiny_policies(folder)
+    again = tiny_policies(gpt2)
     history = train(again, HashEncoder(), longer, folder=tmp_path)
-    straight = tiny_policies(folder)
+    straight = tiny_policies(gpt2)
     train(straight, HashEncoder(), longer)
     assert same(again.state(), straight.state()) and len(history.iterations) == 5
-    anew = tiny_policies(folder)
+    anew = tiny_policies(gpt2)
+    before = anew.state()
+    with pytest.raises(ValueError, match="at least the 5 iterations .* got iterations = 2; ask for more, start again"):
+        train(anew, HashEncoder(), short, folder=tmp_path)
+    assert same(anew.state(), before)
     assert len(train(anew, HashEncoder(), short, folder=tmp_path, resume=False).iterations) == 2
     assert same(anew.state(), policies.state())
 
 
-def test_fewer_iterations_than_were_taken_are_refused(folder, tmp_path):
-    settings = tiny_settings(iterations=3)
-    train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
-    policies = tiny_policies(folder)
-    before = policies.state()
-    with pytest.raises(ValueError, match="at least the 3 iterations .* got iterations = 2; ask for more, start again"):
-        train(policies, HashEncoder(), replace(settings, iterations=2), folder=tmp_path)
-    assert same(policies.state(), before)
-
-
-def test_a_run_that_begins_anew_forgets_the_old_one(folder, tmp_path):
+def test_a_run_that_begins_anew_forgets_the_old_one(gpt2, tmp_path):
     """Also when it is interrupted before its first checkpoint."""
     settings = tiny_settings(iterations=2, checkpoint_every=10)
-    train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
+    train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path)
 
     def interrupt(history):
         if history.iterations:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path, resume=False, callback=interrupt)
-    trainer = Trainer(tiny_policies(folder), HashEncoder(), settings)
+        train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path, resume=False, callback=interrupt)
+    trainer = Trainer(tiny_policies(gpt2), HashEncoder(), settings)
     assert not trainer.resume(tmp_path) and trainer.iteration == 0
 
 
-def test_a_failing_write_leaves_the_last_checkpoint(folder, tmp_path):
-    trainer = Trainer(tiny_policies(folder), HashEncoder(), tiny_settings(checkpoint_every=2, iterations=4))
-    trainer.step()
-    trainer.save(tmp_path)
-    kept = (tmp_path / "checkpoint.pt").read_bytes()
-    trainer.step()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) // 2, limits[1]))  # a file of this size can't be written
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            trainer.save(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (tmp_path / "checkpoint.pt").read_bytes() == kept
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
-
-
-def test_a_checkpoint_of_another_run_is_refused(folder, tmp_path):
+def test_a_checkpoint_of_another_run_is_refused(gpt2, tmp_path):
     settings = tiny_settings(iterations=1)
-    train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
-    cases = [
-        (tiny_policies(folder), replace(settings, learning_rate=0.1), "learning_rate = 0.1 instead of 0.05"),
-        (tiny_policies(folder, rank=4), settings, r"policies\.rank = 4 instead of 2"),
-        (tiny_policies(folder, policies=3), settings, "num_options = 3"),
-    ]
-    for policies, changed, message in cases:
+    train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path)
+    for options, changed, message in (
+        ({}, replace(settings, learning_rate=0.1), "learning_rate = 0.1 instead of 0.05"),
+        ({"rank": 4}, settings, r"policies\.rank = 4 instead of 2"),
+        ({"policies": 3}, settings, "num_options = 3"),
+    ):
+        policies = tiny_policies(gpt2, **options)
         before = policies.state()
         with pytest.raises(ValueError, match=message):
             train(policies, HashEncoder(), changed, folder=tmp_path)
         assert same(policies.state(), before)
     (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="Expected a checkpoint in .* delete it"):
-        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
+        train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path)
 
 
-def test_the_base_line_uses_the_same_streams(folder):
+def test_the_base_line_uses_the_same_streams(gpt2):
     settings = tiny_settings(evaluation_samples=3)
-    policies = tiny_policies(folder, noise=0.0)
+    policies = tiny_policies(gpt2, noise=0.0)
     base = evaluate(policies, HashEncoder(), settings, base=True)
     assert base.values == evaluate(policies, HashEncoder(), settings).values  # no adapter has an effect yet
     rollout = roll_out(policies, HashEncoder(), settings, meta_samples=3, purpose=EVALUATING)
@@ -178,8 +133,8 @@ def test_training_raises_the_objective(few):
     assert last.mean > history.base.mean + 3 * np.hypot(last.standard_error, history.base.standard_error)
 
 
-def test_a_long_gradient_is_shortened(folder):
-    policies = tiny_policies(folder)
+def test_a_long_gradient_is_shortened(gpt2):
+    policies = tiny_policies(gpt2)
     before = policies.state()
     trainer = Trainer(policies, HashEncoder(), tiny_settings(max_gradient_norm=1e-3))
     trainer.step()
@@ -188,76 +143,27 @@ def test_a_long_gradient_is_shortened(folder):
     assert trainer.history.iterations[0].gradient_norm > 1e-2
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run(folder):
-    import torch
-
-    policies = tiny_policies(folder)
-    trainer = Trainer(policies, HashEncoder(), tiny_settings())
-    trainer.credit.weights = lambda rewards: np.full(rewards.shape, np.nan)
-    before = policies.state()
-    with pytest.raises(DivergedError, match="iteration 0: .*finite gradient.*lower the learning rate.*now 0.05"):
-        trainer.step()
-    assert all(torch.equal(before[name], value) for name, value in policies.state().items())
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"learning_rate": 1e30}, "finite scores of the next token.* or set max_gradient_norm and start again"),
-        ({"learning_rate": 1e30, "max_gradient_norm": 9.0}, r"\(learning_rate, now 1e\+30\) and start again"),
         ({"learning_rate": 1e30, "optimiser": "adamw"}, r"finite.*\(learning_rate, now 1e\+30\) and start again"),
     ],
 )
-def test_a_diverging_run_stops_with_advice_and_keeps_no_such_weights(folder, tmp_path, capsys, options, message):
-    import torch
-
+def test_a_diverging_run_stops_with_advice(gpt2, tmp_path, capsys, options, message):
     settings = tiny_settings(iterations=3, checkpoint_every=1, evaluate_every=10, **options)
     with pytest.raises(DivergedError, match=message) as caught:
-        train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path)
-    if (tmp_path / "checkpoint.pt").is_file():
-        kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["policies"]
-        assert all(value.isfinite().all() for value in kept.values())
+        train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path)
     assert explain(caught.value) == FAILURE
     text = capsys.readouterr().err
     assert "lower the learning rate" in text and "bug" not in text
 
 
-def test_a_step_to_weights_that_are_not_finite_stops_the_run(folder):
-    """The gradient is finite, the step is too long."""
-    trainer = Trainer(tiny_policies(folder), HashEncoder(), tiny_settings(learning_rate=3e38))
-    trainer.credit.weights = lambda rewards: np.full(rewards.shape, 1e6)
-    with pytest.raises(DivergedError, match="iteration 0: Expected finite weights after the gradient step"):
-        trainer.step()
-
-
-def test_weights_that_are_not_finite_are_not_saved(folder, tmp_path):
-    policies = tiny_policies(folder)
-    trainer = Trainer(policies, HashEncoder(), tiny_settings())
-    trainer.save(tmp_path)
-    kept = (tmp_path / "checkpoint.pt").read_bytes()
-    policies.parameters()[3].data.fill_(float("nan"))
-    with pytest.raises(DivergedError, match="finite weights for the checkpoint"):
-        trainer.save(tmp_path)
-    assert (tmp_path / "checkpoint.pt").read_bytes() == kept
-    with pytest.raises(DivergedError, match="iteration 0: Expected a? ?finite"):
-        trainer.step()
-
-
-def test_one_process_under_accelerate_changes_nothing(folder):
-    from accelerate import Accelerator
-
-    plain, accelerated = tiny_policies(folder), tiny_policies(folder)
-    one = train(plain, HashEncoder(), tiny_settings())
-    two = train(accelerated, HashEncoder(), tiny_settings(), accelerator=Accelerator(cpu=True))
-    assert same(plain.state(), accelerated.state())
-    assert timeless(one) == timeless(two)
-
-
-def test_tensorboard(folder, tmp_path):
+def test_tensorboard(gpt2, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     settings = tiny_settings(iterations=3, evaluate_every=2, kl_weight=0.1)
-    history = train(tiny_policies(folder), HashEncoder(), settings, folder=tmp_path, tensorboard=True)
+    history = train(tiny_policies(gpt2), HashEncoder(), settings, folder=tmp_path, tensorboard=True)
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     found = events.Scalars("objective/training")
     assert [event.step for event in found] == [0, 1, 2]
@@ -265,12 +171,7 @@ def test_tensorboard(folder, tmp_path):
     assert [event.step for event in events.Scalars("objective/evaluation")] == [0, 2, 3]
     assert len(events.Scalars("prompts/divergence")) == 3
     with pytest.raises(ValueError, match="folder for TensorBoard"):
-        train(tiny_policies(folder), HashEncoder(), settings, tensorboard=True)
-
-
-def test_history_as_json(folder):
-    history = train(tiny_policies(folder), HashEncoder(), tiny_settings(iterations=1))
-    assert TrainingLog.from_dict(history.as_dict()) == history
+        train(tiny_policies(gpt2), HashEncoder(), settings, tensorboard=True)
 
 
 @pytest.mark.parametrize(
@@ -279,12 +180,7 @@ def test_history_as_json(folder):
         ({"meta_samples": 1}, ValueError, "at least 2 meta_samples"),
         ({"evaluation_samples": 1}, ValueError, "evaluation_samples >= 2"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate > 0"),
-        ({"credit": "none"}, ValueError, "credit as one of"),
         ({"optimiser": "lbfgs"}, ValueError, "'sgd', 'adamw'"),
-        ({"precision": "fp8"}, ValueError, "precision"),
-        ({"average_decay": 1.0}, ValueError, "average_decay"),
-        ({"max_gradient_norm": 0.0}, ValueError, "max_gradient_norm > 0"),
-        ({"kl_weight": -1.0}, ValueError, "kl_weight >= 0"),
         ({"words": 2.5}, TypeError, "words as an integer"),
         ({"iterations": -1}, ValueError, "iterations >= 0"),
     ],
@@ -298,11 +194,4 @@ def test_the_paper_is_the_default():
     settings = ReinforceSettings()
     assert (settings.iterations, settings.meta_samples, settings.episodes, settings.words) == (200, 8, 8, 8)
     assert (settings.learning_rate, settings.optimiser, settings.credit) == (1e-3, "sgd", "batch_mean")
-    assert ReinforceSettings(meta_samples=1, credit="marginal").meta_samples == 1
-
-
-def test_mixed_precision_needs_cuda():
-    import torch
-
-    with pytest.raises(ValueError, match="CUDA for precision 'bf16'"):
-        mixed_precision("bf16", torch.device("cpu"))
+    assert ReinforceSettings(meta_samples=1, credit="marginal_causal").meta_samples == 1

@@ -29,7 +29,7 @@ def diameter(options):
 def test_f7_scale_one_is_nearly_uniform_for_unit_vectors():
     """Random unit vectors, d = 384, K = 4: utilities spread by 1/sqrt(384) = 0.051, so answers are almost random."""
     rng = np.random.default_rng(7)
-    options, theta = unit(rng, 20_000, 4, 384), unit(rng, 384)
+    options, theta = unit(rng, 5_000, 4, 384), unit(rng, 384)
     assert (options @ theta).std() == pytest.approx(384**-0.5, rel=0.02)
     best = {scale: choice_probabilities(options, scale * theta).max(axis=1).mean() for scale in (1, 5, 20, 100)}
     assert 0.25 < best[1] < 0.27  # the user picks the best option 26% of the time, a random one 25%
@@ -39,18 +39,11 @@ def test_f7_scale_one_is_nearly_uniform_for_unit_vectors():
     assert best[5] < 0.35 and best[20] < 0.6 and best[100] > 0.8
 
 
-def test_f6_a_unit_taste_breaks_the_assumption_of_the_bound():
-    """It needs |theta*|^2 <= 1/lambda, so that lambda^2 theta theta' <= lambda I; unit norm fails for lambda > 1."""
-    rng = np.random.default_rng(0)
-    theta = unit(rng, 384)
-    for regularization, holds in ((0.5, True), (1.0, True), (10.0, False), (100.0, False)):
-        assert (theta @ theta <= 1 / regularization + 1e-12) == holds
-        gap = regularization * np.eye(384) - regularization**2 * np.outer(theta, theta)
-        assert (np.linalg.eigvalsh(gap)[0] >= -1e-8) == holds
-
-
 def test_f6_the_bias_then_exceeds_the_bound_at_its_best_constant():
-    """lambda = 100, unit theta*, no informative question: MSE = theta theta' against I_lambda^-1 = I / 100."""
+    """lambda = 100, unit theta*, no informative question: MSE = theta theta' against I_lambda^-1 = I / 100.
+
+    The bound needs |theta*|^2 <= 1 / lambda, which unit norm fails for lambda > 1.
+    """
     theta = unit(np.random.default_rng(1), 5)
     options = np.zeros((1, 4, 5))  # all options equal: the estimate is 0 whatever is answered, with r = 0 and C = 1
     bound = np.linalg.inv(fisher_information(options, theta) + 100 * np.eye(5))
@@ -71,16 +64,6 @@ def test_f6_generalised_self_concordance_scales_with_the_feature_radius(seed, n,
     radius = np.linalg.norm(options - mean[:, None], axis=-1).max()
     assert abs(third) <= radius * np.linalg.norm(v) * second * (1 + 1e-9) + 1e-12
     assert radius <= diameter(options) * (1 + 1e-9)
-
-
-def test_the_third_derivative_is_the_slope_of_the_information():
-    rng = np.random.default_rng(4)
-    options, theta, (u, v) = rng.normal(size=(6, 4, 3)), rng.normal(size=3), rng.normal(size=(2, 3))
-    step = 1e-5
-    slope = u @ (fisher_information(options, theta + step * v) - fisher_information(options, theta - step * v)) @ u
-    third, second = third_and_second(options, theta, u, v)
-    assert slope / (2 * step) == pytest.approx(third, rel=1e-6)
-    assert u @ fisher_information(options, theta) @ u == pytest.approx(second, rel=1e-12)
 
 
 @settings(max_examples=60)

@@ -15,7 +15,6 @@ def problem(seed, n=7, num_options=4, d=5, spread=1.0):
 
 
 def slow_information(options, theta):
-    """The definition, question by question."""
     total = 0.0
     for features, p in zip(options, choice_probabilities(options, theta), strict=True):
         mean = p @ features
@@ -86,25 +85,6 @@ def test_score_is_the_gradient():
     np.testing.assert_allclose(score(options, choices, theta), slopes, atol=1e-7)
 
 
-def test_information_is_the_covariance_of_the_score():
-    options, _, theta = problem(5, n=1, d=3)
-    draws = 200_000
-    rng = np.random.default_rng(0)
-    p = choice_probabilities(options, theta)[0]
-    answers = rng.choice(4, size=draws, p=p)
-    scores = np.array([score(options, [k], theta) for k in range(4)])[answers]
-    np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=5 * scores.std() / np.sqrt(draws))
-    products = scores[:, :, None] * scores[:, None, :]
-    error = products.std(axis=0) / np.sqrt(draws)
-    assert (np.abs(products.mean(axis=0) - fisher_information(options, theta)) < 5 * error).all()
-
-
-def test_two_options_are_bradley_terry():
-    options, _, theta = problem(1, num_options=2)
-    expected = 1 / (1 + np.exp(-(options[:, 1] - options[:, 0]) @ theta))
-    np.testing.assert_allclose(choice_probabilities(options, theta)[:, 1], expected, rtol=1e-12)
-
-
 def test_no_theta_is_uniform_and_equals_theta_zero():
     options, _, theta = problem(2)
     np.testing.assert_allclose(fisher_information(options), fisher_information(options, 0 * theta), atol=1e-12)
@@ -140,12 +120,6 @@ def test_no_questions():
     assert log_likelihood(empty, [], [0.0, 0.0]) == 0.0
     np.testing.assert_array_equal(score(empty, [], [0.0, 0.0]), 0.0)
     np.testing.assert_array_equal(fisher_information(empty), np.zeros((2, 2)))
-
-
-def test_same_input_same_output():
-    options, choices, theta = problem(11, n=200, d=30)
-    assert log_likelihood(options, choices, theta) == log_likelihood(options, choices, theta)
-    np.testing.assert_array_equal(fisher_information(options, theta), fisher_information(options.copy(), theta))
 
 
 @pytest.mark.parametrize(

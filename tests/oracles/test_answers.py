@@ -12,10 +12,10 @@ from edpbrl_gym.collection.collect import answer_again
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.oracles import Answers, SyntheticUser
-from edpbrl_gym.session import Session, answer_of, run
+from edpbrl_gym.oracles import Answers
+from edpbrl_gym.session import Session, run
 from tests.helpers.lane_environments import ChainEnv
-from tests.helpers.session_planners import WORDS, D, encoder, random_planner
+from tests.helpers.session_planners import WORDS, encoder, random_planner
 
 
 class Returns:
@@ -57,32 +57,14 @@ TAKEN = [by_preference_query, by_answer_again, by_session]
 @pytest.mark.parametrize(
     ("answers", "error", "said"),
     [
-        (
-            lambda n: [0] * n,
-            TypeError,
-            r"answer\(queries\) of Returns \('mine'\) to return .*Answers, got list;",
-        ),
+        (lambda n: [0] * n, TypeError, r"answer\(queries\) of Returns \('mine'\) to return .*Answers, got list;"),
         (lambda n: np.zeros(n, int), TypeError, "got ndarray"),
         (None, TypeError, "got NoneType"),
         (lambda n: SimpleNamespace(choices=np.zeros(n)), TypeError, "got SimpleNamespace"),
-        (
-            lambda n: Answers.of_choices(np.zeros(n, int), ["by me"]),
-            TypeError,
-            r"details of Returns \('mine'\) as a dict",
-        ),
-        (
-            lambda n: Answers.of_choices(np.zeros(n + 1, int)),
-            ValueError,
-            r"Returns \('mine'\) to answer . question.*got . answer",
-        ),
-        (
-            lambda n: Answers.of_choices(np.full(n, 3)),
-            ValueError,
-            r"options in 0\.\.[12] .*got .*3.*of Returns \('mine'\)",
-        ),
-        (lambda n: [Response.best(0)] * n, TypeError, "Answers, got list"),
+        (lambda n: Answers.of_choices(np.zeros(n, int), ["by me"]), TypeError, r"details of Returns .* as a dict"),
         (lambda n: Answers([]), ValueError, r"to answer . question\(s\), got 0 answer\(s\)"),
-        (lambda n: Answers([Response.best(0)] * (n + 1)), ValueError, r"got . answer\(s\)"),
+        (lambda n: Answers([Response.best(0)] * (n + 1)), ValueError, r"Returns \('mine'\) to answer .*got . answer"),
+        (lambda n: Answers.of_choices(np.full(n, 3)), ValueError, r"options in 0\.\.[12] .*got .*3.*of Returns"),
         (lambda n: Answers([Response.ranking(range(7))] * n), ValueError, r"options in 0\.\.[12]"),
     ],
 )
@@ -100,29 +82,9 @@ def test_what_is_no_oracle(take):
         take(nameless)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Answers(np.zeros(1, int)), r"responses as a list .*got ndarray; .*of_choices"),
-        (lambda: Answers([Response.best(0), 0]), r"got int at index 1; use Response\.best"),
-    ],
-)
-def test_what_is_no_list_of_responses(make, said):
-    with pytest.raises(TypeError, match=said):
-        make()
-
-
 def test_a_wrong_answer_leaves_the_question_of_a_session():
     one = session()
     with pytest.raises(ValueError, match=r"options in 0\.\.2"):
         run(one, Returns(Answers([Response.best(5)])), 1)
     assert one.answered == 0 and one.pending is not None
     assert run(one, Returns(Answers([Response.best(1)])), 1) == 1
-
-
-def test_a_question_that_an_oracle_leaves_is_a_skip_in_a_session():
-    one = session()
-    assert answer_of(Returns(Answers.of_choices([-1])), one.ask()) == Response.skip()
-    run(one, Returns(Answers.of_choices([-1])), 1)
-    run(one, SyntheticUser(np.ones(D)), 1)
-    assert [response.kind for response in one.comparisons.responses] == ["skip", "best"]

@@ -11,9 +11,9 @@ from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.features import load_encoder, load_image_encoder
 from edpbrl_gym.likelihood.choice import log_softmax
 from edpbrl_gym.oracles import ImageScoreUser, Oracle
-from edpbrl_gym.rendering import Renderer, RenderSettings
+from edpbrl_gym.rendering import CachedRenderer, RenderSettings
 from tests.helpers.encoders import save_tiny_clip
-from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+from tests.helpers.tiny_diffusion import renderer_of, save_tiny_stable_diffusion
 
 pytestmark = pytest.mark.needs("clip", "images")
 
@@ -31,21 +31,17 @@ def towers(tmp_path_factory):
 def renderer(tmp_path_factory):
     folder = save_tiny_stable_diffusion(tmp_path_factory.mktemp("models") / "tiny")
     settings = RenderSettings(model=str(folder), steps=2, height=32, width=32)
-    return Renderer(settings, cache_folder=tmp_path_factory.mktemp("images"), batch_size=8)
+    return renderer_of(settings, cache_folder=tmp_path_factory.mktemp("images"), batch_size=8)
 
 
-def questions(count: int, options: int = 4) -> Queries:
+def questions(count: int) -> Queries:
     rng = np.random.default_rng(1000)
-    texts = [[str(text) for text in rng.choice(WORDS, options, replace=False)] for _ in range(count)]
-    return Queries(
-        features=rng.normal(size=(count, options, 5)),  # what the user looks at is not these
-        episode=np.arange(count),
-        step=np.zeros(count, dtype=int),
-        texts=texts,
-    )
+    texts = [[str(text) for text in rng.choice(WORDS, 4, replace=False)] for _ in range(count)]
+    features = rng.normal(size=(count, 4, 5))  # what the user looks at is not these
+    return Queries(features, np.arange(count), np.zeros(count, dtype=int), texts)
 
 
-def similarities(queries: Queries, renderer: Renderer, towers, seed: int = 0) -> np.ndarray:
+def similarities(queries: Queries, renderer: CachedRenderer, towers, seed: int = 0) -> np.ndarray:
     """CLIP similarities computed from the model itself, picture by picture."""
     import open_clip
     import torch
@@ -82,15 +78,19 @@ def test_argmax_takes_the_picture_that_is_most_similar(renderer, towers):
     np.testing.assert_array_equal(again.reshape(4, 3), np.repeat(user.scores(pictures)[:, None], 3, axis=1))
 
 
+def test_questions_with_different_numbers_of_options(renderer, towers):
+    whole, sizes = questions(4), [4, 2, 3, 2]
+    texts = [options[:size] for options, size in zip(whole.texts, sizes, strict=True)]
+    asked = Queries([whole.features[i, :size] for i, size in enumerate(sizes)], whole.episode, whole.step, texts)
+    expected = similarities(whole, renderer, towers)
+    answers = ImageScoreUser(STYLE, renderer, *towers).answer(asked)
+    assert answers.choices.tolist() == [int(row[:size].argmax()) for row, size in zip(expected, sizes, strict=True)]
+
+
 def test_sampled_answers_are_a_logit_of_the_similarities(renderer, towers):
     single = questions(1)
     count, scale = 4000, 40.0
-    many = Queries(
-        features=np.repeat(single.features, count, axis=0),
-        episode=np.arange(count),
-        step=np.zeros(count, dtype=int),
-        texts=single.texts * count,
-    )
+    many = single[np.zeros(count, dtype=int)]
     user = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=scale, seed=1000)
     answers = user.answer(many)
     chances = np.exp(log_softmax(scale * similarities(single, renderer, towers)))[0]
@@ -103,17 +103,17 @@ def test_sampled_answers_are_a_logit_of_the_similarities(renderer, towers):
 
 
 def test_questions_with_a_flagged_picture_stay_without_an_answer(renderer, towers, tmp_path, monkeypatch):
-    from edpbrl_gym.rendering import pipelines
-    from edpbrl_gym.rendering import renderer as renderer_module
+    from edpbrl_gym.rendering.diffusers import pipelines
+    from edpbrl_gym.rendering.diffusers import renderer as renderer_module
 
     def flag_fog(loaded, settings, prompts, seeds):
-        pixels, _ = pipelines.generate(loaded, settings, prompts, seeds)
-        return pixels, [prompt == "fog" for prompt in prompts]
+        generated = pipelines.generate(loaded, settings, prompts, seeds)
+        return generated._replace(flagged=[prompt == "fog" for prompt in prompts])
 
     queries = questions(30)
     plain = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=40.0, seed=5).answer(queries)
     monkeypatch.setattr(renderer_module, "generate", flag_fog)
-    flagging = Renderer(renderer.settings, cache_folder=tmp_path, batch_size=8)
+    flagging = renderer_of(renderer.renderer.settings, cache_folder=tmp_path, batch_size=8)
     user = ImageScoreUser(STYLE, flagging, *towers, mode="sampled", scale=40.0, seed=5)
     answers = user.answer(queries)
     hidden = np.array(["fog" in options for options in queries.texts])
@@ -136,15 +136,15 @@ def test_description_and_details_are_json(renderer, towers):
 
 def test_what_does_not_fit_is_refused(renderer, towers, minilm, tmp_path):
     images, texts = towers
-    with pytest.raises(ValueError, match="Expected both towers of one CLIP model"):
-        ImageScoreUser(STYLE, renderer, images, minilm)
     other = load_encoder(f"open_clip:local-dir:{save_tiny_clip(tmp_path / 'other', seed=1)}", cache=False)
-    with pytest.raises(ValueError, match="load both with the same name"):
-        ImageScoreUser(STYLE, renderer, images, other)
-    with pytest.raises(ValueError, match="text that describes the taste"):
-        ImageScoreUser(" ", renderer, images, texts)
-    with pytest.raises(ValueError, match="mode as one of"):
-        ImageScoreUser(STYLE, renderer, images, texts, mode="best")
+    for text, encoder, mode, said in (
+        (STYLE, minilm, "argmax", "Expected both towers of one CLIP model"),
+        (STYLE, other, "argmax", "load both with the same name"),
+        (" ", texts, "argmax", "text that describes the taste"),
+        (STYLE, texts, "best", "mode as one of"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ImageScoreUser(text, renderer, images, encoder, mode=mode)
     queries = questions(1)
     bare = Queries(features=queries.features, episode=queries.episode, step=queries.step)
     with pytest.raises(ValueError, match="questions with texts"):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings, Usage
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.oracles.judge import Judge, JudgeOracle, JudgeQuestion
 from edpbrl_gym.oracles.judge.messages import label_order, most_input_tokens
-from tests.helpers.judge_tools import STYLE, WordEncoder, lines, load_local_judge, local_judge, png, questions, settings
+from tests.helpers.judge_tools import STYLE, lines, load_local_judge, local_judge, png, questions, settings
 
 
 def expected_choice(server, question):
@@ -26,7 +26,8 @@ def expected_choice(server, question):
 def test_the_verdict_names_the_candidate_that_the_server_chose(tmp_path):
     asked = [*questions(20), *questions(5, options=2, start=100), *questions(3, options=7, start=200)]
     progress = []
-    with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
+    prices = {"price_per_million_input": 0.4, "price_per_million_output": 1.6}
+    with local_judge() as server, Judge(settings(server, **prices), ledger=tmp_path / "l") as judge:
         verdicts = judge.ask(asked, progress=lambda *at: progress.append(at))
         assert [verdict.choice for verdict in verdicts] == [expected_choice(server, q) for q in asked]
         assert progress == [(i, 28) for i in range(1, 29)]
@@ -38,7 +39,9 @@ def test_the_verdict_names_the_candidate_that_the_server_chose(tmp_path):
         again = judge.ask(asked)
         assert server.requests == 28 and all(verdict.cached for verdict in again)
         assert [v.choice for v in again] == [v.choice for v in verdicts]
-        assert judge.account()["questions"] == 28
+        usage, account = judge.usage, judge.account()
+        assert account["questions"] == 28
+        assert account["cost"] == pytest.approx((0.4 * usage.input_tokens + 1.6 * usage.output_tokens) / 1e6)
     recorded = {line["identity"]: line for line in lines(tmp_path / "l", "answer")}
     for question, verdict in zip(asked, verdicts, strict=True):
         line = recorded[question.identity]
@@ -47,15 +50,6 @@ def test_the_verdict_names_the_candidate_that_the_server_chose(tmp_path):
         assert line["order"]["ABCDEFGH".index(label)] == verdict.choice and line["model"] == "local-local"
     text = (tmp_path / "l").read_text()
     assert not any(candidate in text for question in asked for candidate in question.texts) and STYLE not in text
-
-
-def test_equal_questions_are_asked_once(tmp_path):
-    with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
-        verdicts = judge.ask([*questions(3), *questions(3)])
-        assert server.requests == 3 and judge.account()["questions"] == 3
-        assert [verdict.choice for verdict in verdicts[:3]] == [verdict.choice for verdict in verdicts[3:]]
-        # a sum over all verdicts is what was paid
-        assert sum(verdict.usage.total for verdict in verdicts) == server.tokens == judge.usage.total
 
 
 def test_what_failed_attempts_of_an_earlier_run_cost_stays_in_the_account(tmp_path):
@@ -67,36 +61,6 @@ def test_what_failed_attempts_of_an_earlier_run_cost_stays_in_the_account(tmp_pa
         assert [verdict.reason for verdict in verdicts] == ["answered"] * 2
         assert judge.usage.total == judge.budget.tokens == lost + server.tokens
         assert judge.account()["unreported_tokens"] == lost == sum(verdict.usage.unreported for verdict in verdicts)
-
-
-def test_an_empty_list_asks_nothing(tmp_path):
-    with local_judge() as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
-        assert judge.ask([]) == [] and server.requests == 0 and judge.account()["consistency"] is None
-
-
-@pytest.mark.needs("judge")
-def test_pictures_arrive_in_the_recorded_order(tmp_path):
-    """The server decodes the PNGs; their mean colours must be those of the candidates in the order of the labels."""
-    rng = np.random.default_rng(0)
-    asked, colours = [], []
-    for number in range(12):
-        colours.append(rng.integers(0, 256, size=(4, 3)))
-        pictures = [png(tuple(int(c) for c in colour), (40, 30)) for colour in colours[-1]]
-        for place, data in enumerate(pictures):
-            (tmp_path / f"{number}-{place}.png").write_bytes(data)
-        files = [tmp_path / f"{number}-{place}.png" for place in range(4)]
-        asked.append(JudgeQuestion(images=files if number % 2 else pictures, identity=f"{number}"))
-    with local_judge() as server:
-        shown = settings(server, show="images", image_size=16, concurrency=1, second_look=True)
-        with Judge(shown, ledger=tmp_path / "l") as judge:
-            verdicts = judge.ask(asked)
-        seen = [question.pictures for question in server.asked]
-    orders = [line["order"] for line in lines(tmp_path / "l", "answer")]
-    assert len(seen) == len(orders) == 24
-    wanted = [colours[i // 2][order] for i, order in enumerate(orders)]
-    np.testing.assert_allclose(np.array(seen), np.array(wanted), atol=0.5)
-    assert all(tuple(orders[2 * i]) == verdict.order for i, verdict in enumerate(verdicts))
-    assert {question.labels for question in server.asked} == {("A", "B", "C", "D")}
 
 
 def test_the_second_look_finds_a_judge_that_likes_labels(tmp_path):
@@ -132,37 +96,16 @@ def test_looks_that_choose_one_or_the_other_of_two_equal_candidates_agree(tmp_pa
     assert chosen[0] and chosen[1] and not chosen[2]
 
 
-@pytest.mark.parametrize("structured", ["auto", "schema", "text"])
-@pytest.mark.parametrize("server_does", ["supported", "ignored", "refused"])
-def test_schema_and_text_answers(tmp_path, structured, server_does):
-    with local_judge(schema=server_does) as server:
-        chosen = settings(server, structured=structured)
-        with Judge(chosen, ledger=tmp_path / "l") as judge:
-            verdicts = judge.ask(questions(10))
-            account = judge.account()
-        reasons = {verdict.reason for verdict in verdicts}
-        refused = structured == "schema" and server_does == "refused"
-        strict = structured == "schema" and server_does == "ignored"
-        assert reasons == {"failed" if refused else "invalid" if strict else "answered"}
-        if structured == "auto":
-            fell = server_does == "refused"
-            assert account["structured"] == ("text" if fell else "schema")
-            assert len(lines(tmp_path / "l", "mode")) == fell and server.requests == 10 + fell
-            with Judge(chosen, ledger=tmp_path / "l") as judge:  # what was found out is known to the next run
-                judge.ask(questions(10, start=50))
-            assert server.requests == 20 + fell
-
-
 FAULTS = {
     name: 0.1 for name in ("503", "429", "timeout", "broken_body", "truncated", "wrong_label", "empty", "refused")
 }
 
 
 def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_for(tmp_path):
-    asked = questions(120)
+    asked = questions(80)
     with local_judge(faults=FAULTS, hang=60.0, seed=3) as server:
         # long enough that no answer of a busy machine times out by itself
-        chosen = settings(server, timeout=8.0, max_retries=2, concurrency=24)
+        chosen = settings(server, timeout=5.0, max_retries=2, concurrency=12)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             verdicts = judge.ask(asked)
             account = judge.account()
@@ -172,25 +115,28 @@ def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_fo
         for question in asked:
             texts = tuple(question.texts)
             same = module.Question(STYLE, tuple("ABCD"), texts)
-            tries = [server._draw(module.HTTP_FAULTS, same, attempt) for attempt in range(3)]
-            tried = next((i for i, fault in enumerate(tries) if fault in (None, "broken_body")), None)
             bad = server._draw(module.ANSWER_FAULTS, same, 0)
-            if tried is None:
-                wanted.append(("failed", None, 2))
-            elif tries[tried] == "broken_body":
-                wanted.append(("failed", None, tried))
-            elif bad is not None:
-                wanted.append(("refused" if bad == "refused" else "invalid", None, tried))
-            else:
-                wanted.append(("answered", expected_choice(server, question), tried))
-    assert set(injected) == set(FAULTS) and min(injected.values()) > 3
+            known = {None: "answered", "refused": "refused", "truncated": "cut", "wrong_label": "invalid"}
+            reason, choice, retries, attempt = known.get(bad, "failed"), None, 0, 0
+            for _ in range(2 if bad in ("wrong_label", "empty") else 1):  # the second is the reminder
+                tries = [server._draw(module.HTTP_FAULTS, same, attempt + i) for i in range(3)]
+                tried = next((i for i, fault in enumerate(tries) if fault in (None, "broken_body")), None)
+                retries += 2 if tried is None else tried
+                if tried is None or tries[tried] == "broken_body":
+                    reason = "failed"
+                    break
+                attempt += tried + 1
+            wanted.append((reason, expected_choice(server, question) if reason == "answered" else choice, retries))
+    assert set(injected) == set(FAULTS) and min(injected.values()) > 1
     assert [(verdict.reason, verdict.choice, verdict.retries) for verdict in verdicts] == wanted
-    assert account["questions"] == 120 == account["answered"] + sum(account["missing"].values())
-    assert account["retries"] == requests - 120 and account["retried"] == sum(w[2] > 0 for w in wanted)
+    assert account["questions"] == 80 == account["answered"] + sum(account["missing"].values())
+    assert account["retries"] == requests - 80 - account["reminders"] and account["retried"] == sum(
+        w[2] > 0 for w in wanted
+    )
     assert all(account["missing"][reason] == sum(w[0] == reason for w in wanted) for reason in account["missing"])
     assert account["missing"]["budget"] == 0
     assert all(verdict.usage.total > 0 for verdict in verdicts if verdict.reason != "failed")
-    # a second run asks only what failed; what was answered badly was paid for and stays
+    # a second run asks only what failed; what was answered badly, also after a reminder, was paid for and stays
     with local_judge() as healthy, Judge(replace(chosen, base_url=healthy.base_url), ledger=tmp_path / "l") as judge:
         later = judge.ask(asked)
         assert healthy.requests == sum(w[0] == "failed" for w in wanted)
@@ -199,35 +145,12 @@ def test_with_every_fault_injected_the_run_ends_and_every_answer_is_accounted_fo
         )
 
 
-def test_retry_after_is_waited_for(tmp_path):
-    with local_judge(faults={"429": 1.0}, retry_after=0.3) as server:
-        with Judge(settings(server, max_retries=2), ledger=tmp_path / "l") as judge:
-            verdict = judge.ask(questions(1))[0]
-    assert (verdict.reason, verdict.retries, server.requests) == ("failed", 2, 3)
-    assert lines(tmp_path / "l", "failed")[0]["latency"] >= 0.6
-    assert verdict.usage == Usage()  # refused, so not billed
-
-
-def test_a_hard_budget_in_questions(tmp_path):
-    with local_judge(delay=0.01) as server:
-        chosen = settings(server, max_questions=17)
-        with Judge(chosen, ledger=tmp_path / "l") as judge:
-            verdicts = judge.ask(questions(40))
-            assert server.requests == 17 and judge.account()["missing"]["budget"] == 23
-        with Judge(chosen, ledger=tmp_path / "l") as judge:  # the ledger remembers what was spent
-            assert [v.choice for v in judge.ask(questions(40))] == [v.choice for v in verdicts]
-        assert server.requests == 17
-        with Judge(replace(chosen, max_questions=40), ledger=tmp_path / "l") as judge:
-            assert all(verdict.reason == "answered" for verdict in judge.ask(questions(40)))
-        assert server.requests == 40
-
-
 @pytest.mark.parametrize("faults", [{}, {"timeout": 0.15, "broken_body": 0.15}])
 @pytest.mark.parametrize("report_usage", [True, False])
 def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
     """What the server would bill stays within the budget, whatever is lost or not reported, and most of it is used."""
     with local_judge(delay=0.005, faults=faults, hang=60.0, report_usage=report_usage) as server:
-        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=3.0 if faults else 30.0, max_retries=1)
+        chosen = settings(server, max_tokens=15_000, concurrency=16, timeout=1.5 if faults else 30.0, max_retries=1)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             judge.ask(questions(150))
             account = judge.account()
@@ -242,7 +165,7 @@ def test_a_hard_budget_in_tokens(tmp_path, faults, report_usage):
 def test_every_attempt_without_an_answer_is_booked_at_its_bound(tmp_path):
     """A slow model does the work, and bills it, also where nobody waits for the answer any more."""
     with local_judge(faults={"timeout": 0.5}, hang=60.0, seed=5) as server:
-        chosen = settings(server, timeout=5.0, max_retries=1, concurrency=12)
+        chosen = settings(server, timeout=2.5, max_retries=1, concurrency=12)
         asked = questions(12)
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             judge.ask(asked)
@@ -255,35 +178,20 @@ def test_every_attempt_without_an_answer_is_booked_at_its_bound(tmp_path):
         assert line["lost"] == line["retries"] + (line["kind"] == "failed")
 
 
-def test_judges_of_several_styles_share_ledger_and_budget(tmp_path):
+def test_equal_questions_are_asked_once_and_judges_of_several_styles_share_ledger_and_budget(tmp_path):
     with local_judge() as server:
         with Judge(settings(server, max_questions=15), ledger=tmp_path / "l") as first:
             second = first.for_style("watercolor")
-            assert first.ask(questions(10))[0].reason == "answered"
+            verdicts = first.ask([*questions(10), *questions(10)])
+            assert server.requests == 10 and [v.choice for v in verdicts[:10]] == [v.choice for v in verdicts[10:]]
+            # a sum over all verdicts is what was paid
+            assert sum(verdict.usage.total for verdict in verdicts) == server.tokens == first.usage.total
             assert sum(verdict.reason == "budget" for verdict in second.ask(questions(10))) == 5
             assert first.account()["answered"] == 10 and second.account()["answered"] == 5
             assert {question.style for question in server.asked} == {STYLE, "watercolor"}
 
 
-def test_no_proxy_stands_between_this_machine_and_itself(tmp_path, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    with local_judge() as server, Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
-        assert judge.ask(questions(1))[0].reason == "answered"
-
-
-def test_cost(tmp_path):
-    with local_judge() as server:
-        priced = settings(server, price_per_million_input=0.4, price_per_million_output=1.6)
-        with Judge(priced, ledger=tmp_path / "l") as judge:
-            judge.ask(questions(5))
-            usage, account = judge.usage, judge.account()
-    assert account["cost"] == pytest.approx((0.4 * usage.input_tokens + 1.6 * usage.output_tokens) / 1e6)
-    assert usage.cost(None, 1.0) is None
-
-
-def test_a_wrong_key_an_unknown_path_and_a_dead_server_are_explained(tmp_path, monkeypatch):
+def test_a_wrong_key_and_a_dead_server_are_explained(tmp_path, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-wrong-secret")
     with local_judge(api_key="sk-right-secret") as server:
         chosen = settings(server, api_key_variable="JUDGE_KEY", max_retries=0)
@@ -296,25 +204,14 @@ def test_a_wrong_key_an_unknown_path_and_a_dead_server_are_explained(tmp_path, m
         with Judge(chosen, ledger=tmp_path / "l") as judge:
             assert judge.ask(questions(2))[1].reason == "answered"
         wrong = replace(chosen, base_url=server.base_url.removesuffix("/v1") + "/chat")
-    with Judge(wrong, ledger=tmp_path / "dead") as judge:
+    with Judge(wrong, ledger=tmp_path / "dead") as judge:  # nobody listens there any more
         with pytest.raises(ConnectionError, match="check that the server runs"):
             judge.ask(questions(60))
         with pytest.raises(ConnectionError):  # still dead
             judge.ask(questions(1, start=99))
-    assert not lines(tmp_path / "dead", "answer")
-    with local_judge() as server:
-        path = settings(server, base_url=server.base_url.replace("/v1", "/nowhere"))
-        server._server.RequestHandlerClass.do_POST = lambda self: self.refuse(404, "no")
-        with Judge(path, ledger=tmp_path / "404") as judge:
-            with pytest.raises(ConnectionError, match="it answered 404; check base_url"):
-                judge.ask(questions(3))
-
-
-def test_openai_itself_needs_a_key(tmp_path, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ValueError, match="key of the endpoint in the environment variable OPENAI_API_KEY"):
-        Judge(JudgeSettings(model="m", style="s"), ledger=tmp_path / "l")
-    assert not (tmp_path / "l").exists()
+        assert judge.ledger.spent == (judge.budget.questions, judge.budget.tokens) == (0, 0)
+    assert not lines(tmp_path / "dead", "answer") and not lines(tmp_path / "dead", "sent")
+    assert lines(tmp_path / "dead", "failed")
 
 
 @pytest.mark.needs("judge")
@@ -324,72 +221,15 @@ def test_questions_without_what_is_to_be_shown(tmp_path):
             judge.ask(questions(2))
         with pytest.raises(ValueError, match="an image.*be read"):
             judge.ask([JudgeQuestion(images=[b"none", png("red")])])
+        with pytest.raises(ValueError, match="a renderer for a judge that is shown images"):
+            JudgeOracle(judge)
         assert server.requests == 0 and judge.budget.questions == 0
+        with Judge(settings(server), ledger=tmp_path / "t") as shown, pytest.raises(ValueError, match="with texts"):
+            JudgeOracle(shown).answer(Queries(np.zeros((1, 2, 3)), np.array([0]), np.array([0])))
 
 
-def test_minilm_prefers_what_fits_the_style(tmp_path, minilm):
-    with local_judge(encoder=minilm, scale=1e3) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
-        question = JudgeQuestion(texts=["a bowl of fruit", "a sunny beach", "a dark alley at night in the rain"])
-        assert judge.ask([question])[0].choice == 2
-    assert WordEncoder().encode(["a b"]).shape == (1, 16)
-
-
-def test_a_server_that_is_no_chat_endpoint_stops_the_run_and_leaves_no_answers(tmp_path):
-    with local_judge() as server:
-        server._server.RequestHandlerClass.do_POST = lambda self: self.reply(200, {"hello": "world"})
+def test_answers_that_never_name_a_label_give_a_warning(tmp_path, caplog):
+    with local_judge(faults={"wrong_label": 1.0}) as server:
         with Judge(settings(server), ledger=tmp_path / "l") as judge:
-            with pytest.raises(ConnectionError, match="200, but no chat completion"):
-                judge.ask(questions(60))
-    assert not lines(tmp_path / "l", "answer") and len(lines(tmp_path / "l", "failed")) < 60
-
-
-@pytest.mark.parametrize("fault", ["empty", "wrong_label"])
-def test_answers_that_never_name_a_label_give_a_warning(tmp_path, caplog, fault):
-    with local_judge(faults={fault: 1.0}) as server, Judge(settings(server), ledger=tmp_path / "l") as judge:
-        assert {verdict.reason for verdict in judge.ask(questions(45))} == {"invalid"}
-    assert caplog.text.count("larger max_answer_tokens") == 1
-
-
-COUNTS = {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42}
-
-
-def completion(message, finish="stop", usage=COUNTS, **more):
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
-    return {**body, **more}
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "reason", "paid"),
-    [
-        (200, completion({"content": '{"preference": "B"}'}), "answered", 42),
-        (200, completion({"content": '{"preference": "B"}'}, usage=None), "answered", None),
-        (200, completion({"content": '{"preference": "B"}'}, usage={"prompt_tokens": "many"}),
-         "answered", None),
-        (200, completion({"content": None, "refusal": "no"}), "refused", 42),
-        (200, completion({"content": "?"}, finish="repeats: a canary"), "invalid", 42),
-        (200, completion({"content": "", "refusal": None}, finish="content_filter"), "refused", 42),
-        (200, completion({"content": None}), "invalid", 42),
-        (200, completion({"content": ["parts"]}), "invalid", 42),
-        (200, completion({}, choices=[]), "invalid", 42),
-        (200, completion({}, choices=None), "failed", None),
-        (200, [1, 2], "failed", None),
-        (200, "text", "failed", None),
-        (400, {"error": {"message": "filtered", "code": "content_filter"}}, "refused", 0),
-        (400, {"error": {"message": "bad", "code": None}}, "failed", 0),
-        (422, {"detail": "bad"}, "failed", 0),
-        (402, {"error": {"message": "pay first"}}, "failed", 0),
-    ],
-)  # fmt: skip
-def test_odd_answers_of_a_server(tmp_path, caplog, status, body, reason, paid):
-    caplog.set_level(logging.INFO, logger="edpbrl_gym")
-    with local_judge() as server:
-        server._server.RequestHandlerClass.serve = lambda self, request: self.reply(status, body)
-        with Judge(settings(server, max_retries=0), ledger=tmp_path / "l") as judge:
-            verdict = judge.ask(questions(1))[0]
-            assert verdict.reason == reason
-            assert verdict.choice == (verdict.order[1] if reason == "answered" else None)
-            bound = verdict.usage.unreported
-            assert verdict.usage.total == judge.budget.tokens == (bound if paid is None else paid)
-            assert (bound > 500) == (paid is None)
-    assert "canary" not in caplog.text + (tmp_path / "l").read_text()
+            assert {verdict.reason for verdict in judge.ask(questions(45))} == {"invalid"}
+        assert server.requests == 90 and caplog.text.count("last 20 questions got no label") == 1

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from edpbrl_gym.agents.base import Agent
 from edpbrl_gym.agents.registry import make_agent
 from edpbrl_gym.collection.collect import answer_again, collect
 from edpbrl_gym.comparisons import Comparisons
@@ -102,14 +101,6 @@ def test_a_tie_is_an_answer_without_a_best_option_and_a_skip_is_none():
         estimate(found)
 
 
-def test_a_step_that_only_resets_asks_no_question():
-    query = PreferenceQuery(lanes(), lanes=2, oracle=Forgetful(odd), feedback="state")
-    query.reset(seed=0)
-    asked = [query.step(np.zeros(6, int))[-1]["_question"] for _ in range(HORIZON + 2)]
-    assert np.array(asked).all(axis=1).tolist() == [True] * HORIZON + [False, True]
-    assert np.array(asked).any(axis=1).tolist() == [True] * HORIZON + [False, True]
-
-
 @pytest.mark.parametrize("episodes", [3, 7])
 @pytest.mark.parametrize("leave", [odd, last])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -122,35 +113,6 @@ def test_collect_plays_as_many_episodes_as_with_all_answers(episodes, leave, mod
     for name in ("features", "choice", "episode", "step"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[keep])
     assert estimate(found, regularization=1.0).converged
-
-
-def test_collect_without_a_single_answer_says_so():
-    with pytest.raises(RuntimeError, match="No question was answered"):
-        gather(everything)
-
-
-def test_an_agent_observes_only_what_was_answered():
-    class Watching(Agent):
-        name = "watching"
-
-        def __init__(self):
-            self.num_options, self.seen = 2, []
-            self.inner = make_agent("random", lanes(), num_options=2, episodes=1, seed=4)
-
-        def predict(self, *arguments, **options):
-            return self.inner.predict(*arguments, **options)
-
-        def observe(self, comparisons):
-            self.seen.append(len(comparisons))
-
-        def learn(self):
-            return self
-
-    agent = Watching()
-    found = collect(
-        lanes(), agent, Forgetful(lambda q: q.step != 1), episodes=3, feedback="state", lanes=2, observe=True
-    )
-    assert agent.seen == [3] and len(found) == 3
 
 
 @pytest.mark.parametrize("texts", [True, False])

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import edpbrl_gym  # noqa: F401  (registers the environments)
-from edpbrl_gym.agents.registry import make_agent
-from edpbrl_gym.agents.reward_lanes import FinalReward
 from edpbrl_gym.diffusion import enumerate_episodes
-from edpbrl_gym.personalize import best_samples, given_samples, policy_samples
+from edpbrl_gym.personalize import best_samples, given_samples
 from tests.helpers.tiny_digits import save_tiny_digits
 
 pytestmark = pytest.mark.needs("images")
@@ -38,7 +36,10 @@ def test_the_best_are_the_best_of_the_trees(env, theta):
     seen = []
     best = best_samples(env, theta, NOISES, progress=lambda done, total: seen.append((done, total)))
     trees = enumerate_episodes(env.unwrapped.model, NOISES)
-    reward = FinalReward(theta, 2)
+
+    def reward(features, steps):
+        return np.where(np.asarray(steps) == 1, np.asarray(features, dtype=np.float64) @ theta, 0.0)
+
     np.testing.assert_array_equal(best.actions, trees.best_actions(reward))
     np.testing.assert_allclose(best.scores, trees.best_values(reward), atol=1e-4)
     np.testing.assert_allclose(best.scores_by(theta), best.scores)
@@ -48,28 +49,6 @@ def test_the_best_are_the_best_of_the_trees(env, theta):
         assert (given_samples(env, theta, NOISES, rows).scores <= best.scores + 1e-4).all()
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_a_policys_samples_are_what_it_plays(arguments, theta, mode):
-    class Clock:
-        """Action h in step h; notes how it was called."""
-
-        def predict(self, observation, state=None, episode_start=None, deterministic=False):
-            step = 0 if state is None else state
-            self.calls = [*getattr(self, "calls", []), (episode_start.all(), deterministic)]
-            return np.full(len(observation), step), step + 1
-
-    lanes = gymnasium.make_vec("edpbrl/DiffusionGuidance-v0", num_envs=3, autoreset_mode=mode, **arguments)
-    clock = Clock()
-    samples = policy_samples(lanes, clock, theta, NOISES)
-    assert clock.calls == [(True, True), (False, True)]
-    expected = given_samples(lanes, theta, NOISES, [[0, 1]] * 3)
-    np.testing.assert_array_equal(samples.images, expected.images)
-    np.testing.assert_array_equal(samples.scores, expected.scores)
-    agent = make_agent("random", lanes, num_options=2, episodes=1, seed=4)
-    drawn = policy_samples(lanes, agent, theta, NOISES, deterministic=False)
-    assert drawn.actions.shape == (3, 2) and len(np.unique(drawn.actions)) > 1
-
-
 def test_wrong_arguments(arguments, env, theta):
     with pytest.raises(ValueError, match="theta"):
         best_samples(env, theta[:5], NOISES)
@@ -77,6 +56,3 @@ def test_wrong_arguments(arguments, env, theta):
         given_samples(env, theta[:5], NOISES, [[0, 1]] * 3)
     with pytest.raises(ValueError, match="actions"):
         given_samples(env, theta, NOISES, [[0, 1]] * 2)
-    lanes = gymnasium.make_vec("edpbrl/DiffusionGuidance-v0", num_envs=2, **arguments)
-    with pytest.raises(ValueError, match="one noise for each lane"):
-        policy_samples(lanes, None, theta, NOISES)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edpbrl_gym.personalize.differing import most_shared, pick
 from edpbrl_gym.personalize.search import best_prompts
-from edpbrl_gym.personalize.surrogate import _best_sums, _Model, search_by_model
+from edpbrl_gym.personalize.surrogate import _Model, search_by_model
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
 DIMENSION = 6
@@ -47,27 +48,22 @@ def all_scores(vocabulary, encoder, theta):
     return prompts, encoder.encode([vocabulary.prompt(prompt) for prompt in prompts]).astype(float) @ theta
 
 
-def best_of_all(vocabulary, encoder, theta, count, per_base):
-    """The scores of the best prompts by enumeration."""
+def best_of_all(vocabulary, encoder, theta, count, shared):
+    """The scores of the best prompts that differ, by enumeration."""
     prompts, scores = all_scores(vocabulary, encoder, theta)
-    found, uses = [], dict.fromkeys(range(vocabulary.sizes[0]), 0)
-    for place in np.argsort(-scores, kind="stable"):
-        if uses[prompts[place][0]] < per_base and len(found) < count:
-            uses[prompts[place][0]] += 1
-            found.append(scores[place])
-    return found
+    return scores[pick(scores, prompts, count, most_shared(shared, vocabulary.horizon))]
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("per_base", [1, 6])
-def test_with_an_additive_encoder_it_finds_the_best_prompts_of_thousands(seed, per_base):
+@pytest.mark.parametrize("shared", [0.5, 1.0])
+def test_with_an_additive_encoder_it_finds_the_best_prompts_of_thousands(seed, shared):
     vocabulary = vocabulary_of((8, 9, 7, 8))
     encoder = SumEncoder(vocabulary, seed=seed)
     theta = np.random.default_rng(100 + seed).normal(size=DIMENSION)
     encoder.texts.clear()
-    found = best_prompts(vocabulary, encoder, theta, count=6, per_base=per_base, width=20, method="model")
+    found = best_prompts(vocabulary, encoder, theta, count=6, shared=shared, width=20, method="model")
     assert len(set(encoder.texts) - set(vocabulary.all_tokens)) == 60  # of 4,032
-    expected = best_of_all(vocabulary, encoder, theta, 6, per_base)
+    expected = best_of_all(vocabulary, encoder, theta, 6, shared)
     assert [prompt.score for prompt in found] == pytest.approx(expected, abs=1e-6)
     assert [prompt.text for prompt in found] == [vocabulary.prompt(prompt.tokens) for prompt in found]
 
@@ -77,17 +73,17 @@ def test_with_an_additive_encoder_it_finds_the_best_prompts_of_thousands(seed, p
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     mixing=st.sampled_from([0.0, 1.0]),
     count=st.integers(1, 5),
-    per_base=st.integers(1, 3),
+    shared=st.sampled_from([0.0, 0.5, 1.0]),
     seed=st.integers(0, 1000),
 )
-def test_a_vocabulary_of_few_prompts_is_searched_completely(sizes, mixing, count, per_base, seed):
+def test_a_vocabulary_of_few_prompts_is_searched_completely(sizes, mixing, count, shared, seed):
     vocabulary = vocabulary_of(tuple(sizes))
     encoder = SumEncoder(vocabulary, mixing, seed)
     theta = np.random.default_rng(seed).normal(size=DIMENSION)
     found = best_prompts(
-        vocabulary, encoder, theta, count=count, per_base=per_base, width=300, method="model"
+        vocabulary, encoder, theta, count=count, shared=shared, width=300, method="model"
     )  # at least as many texts as prompts
-    expected = best_of_all(vocabulary, encoder, theta, count, per_base)
+    expected = best_of_all(vocabulary, encoder, theta, count, shared)
     assert [prompt.score for prompt in found] == pytest.approx(expected, abs=1e-6)
 
 
@@ -111,7 +107,6 @@ def test_without_additive_structure_the_scores_are_true_and_better_than_chance()
     theta = np.random.default_rng(6).normal(size=DIMENSION)
     found = best_prompts(vocabulary, encoder, theta, count=5, method="model")
     texts = [prompt.text for prompt in found]
-    assert len({prompt.tokens[0] for prompt in found}) == 5
     scores = encoder.encode(texts).astype(float) @ theta
     np.testing.assert_allclose([prompt.score for prompt in found], scores, atol=1e-9)
     assert found[0].score > np.quantile(all_scores(vocabulary, encoder, theta)[1], 0.9)
@@ -137,54 +132,12 @@ def test_only_the_shortlist_is_tried_and_the_progress_is_told():
         return encoder.encode([vocabulary.prompt(prompt) for prompt in prompts]).astype(float) @ theta
 
     track = lambda done, total: steps.append((done, total))  # noqa: E731
-    arguments = {"count": 3, "texts": 50, "shortlist": 2, "diverse": True, "batch": 16, "track": track}
+    arguments = {"count": 3, "texts": 50, "shortlist": 2, "most": 2, "track": track}
     found = search_by_model(rows, theta, score, **arguments)
-    assert list(found) == asked and steps == [(16, 48), (32, 48), (48, 48)]  # 6 x 2 x 2 x 2: there are no more
-    for step in (1, 2, 3):
+    assert list(found) == asked and steps == [(16, 16)]  # 2 x 2 x 2 x 2: there are no more
+    for step in range(4):
         best = set(np.argsort(-(rows[step] @ theta))[:2].tolist())
         assert {prompt[step] for prompt in found} == best
-    assert {prompt[0] for prompt in found} == set(range(6))
-
-
-def test_the_model_interpolates_what_it_has_seen_and_is_sure_of_it():
-    rng = np.random.default_rng(9)
-    features = [rng.normal(size=(5, DIMENSION)) for _ in range(3)]
-    model = _Model(features, rng.normal(size=DIMENSION))
-    prompts = np.array(list(itertools.product(range(5), repeat=3)))
-    seen = rng.choice(len(prompts), size=30, replace=False)
-    values = rng.normal(size=30)
-    model.learn({tuple(prompts[place].tolist()): value for place, value in zip(seen, values, strict=True)})
-    covariance = model._covariance(prompts, prompts)
-    np.testing.assert_allclose(covariance, covariance.T)
-    assert np.linalg.eigvalsh(covariance).min() > -1e-8 * covariance.max()
-    mean = model._linear(prompts) @ model.linear_mean + covariance[:, seen] @ model.known.weights
-    np.testing.assert_allclose(mean[seen], values, atol=1e-3)
-    # by the textbook: the variances left, and the first choice the largest mean plus standard deviation
-    known = covariance[np.ix_(seen, seen)] + model.jitter * np.eye(30)
-    cross = covariance[:, seen]
-    left = np.diag(covariance) - np.einsum("ij,ij->i", cross, np.linalg.solve(known, cross.T).T)
-    expected = int(np.argmax(mean + np.sqrt(np.maximum(left, 0.0))))
-    assert model.promising(prompts, 4, 4)[0] == expected
-    # the additive part of the mean, without the interaction
-    tables, interaction = model.tables(), np.full(cross.shape, model.interaction)
-    for step in range(3):
-        similarity = model._similarity(step, prompts[:, step], prompts[seen, step])
-        interaction *= 0.6 + 0.4 * similarity
-    additive = sum(table[prompts[:, step]] for step, table in enumerate(tables))
-    rest = mean - interaction @ model.known.weights - additive
-    np.testing.assert_allclose(rest, rest[0], atol=1e-8)
-
-
-@settings(max_examples=40)
-@given(sizes=st.lists(st.integers(1, 6), max_size=4), count=st.integers(1, 30), seed=st.integers(0, 1000))
-def test_the_best_sums_are_those_of_all_combinations(sizes, count, seed):
-    rng = np.random.default_rng(seed)
-    tables = [rng.normal(size=size) for size in sizes]
-    combinations = list(itertools.product(*(range(size) for size in sizes)))
-    sums = {prompt: sum(table[token] for table, token in zip(tables, prompt, strict=True)) for prompt in combinations}
-    found = _best_sums(tables, count)
-    assert len(set(found)) == len(found) == min(count, len(combinations))
-    np.testing.assert_allclose([sums[prompt] for prompt in found], sorted(sums.values(), reverse=True)[:count])
 
 
 def test_the_method_is_checked():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from edpbrl_gym.personalize.taste import load_taste, save_taste
+from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 THETA = np.linspace(-1.0, 1.0, 5)
 PROVENANCE = {"encoder": "minilm", "encoder_fingerprint": "0" * 64, "questions": 7, "asked_by": "Ömer"}
@@ -38,7 +39,7 @@ save_taste(sys.argv[1], np.linspace(-1.0, 1.0, 5), {PROVENANCE!r})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_flipped_byte_gets_through(tmp_path_factory, data):
     path = save_taste(tmp_path_factory.mktemp("taste") / "theta", THETA, PROVENANCE)
@@ -65,3 +66,40 @@ def test_files_of_others_and_of_other_versions_are_refused(tmp_path):
     save_file({"theta": THETA}, tmp_path / "before", metadata={"format": "edpbrl-gym taste 1", "provenance": "{}"})
     with pytest.raises(ValueError, match="taste 1', written by another version"):
         load_taste(tmp_path / "before")
+
+
+OWN = Vocabulary(("motiv", "licht"), (("Wald", "Fluß", "Küche"), ("bei Kerzenschein", "am Mittag")))
+
+
+@pytest.mark.parametrize("words", [load_vocabulary(), load_vocabulary("interiors"), load_vocabulary().split(0)[0], OWN])
+def test_a_taste_knows_the_vocabulary_that_it_was_learnt_with(tmp_path, words):
+    path = save_taste(tmp_path / "taste", THETA, PROVENANCE, vocabulary=words)
+    taste = load_taste(path)
+    assert taste.vocabulary() == words
+    assert taste.provenance["vocabulary_fingerprint"] == words.fingerprint
+    assert {key: taste.provenance[key] for key in PROVENANCE} == PROVENANCE
+    if words in (load_vocabulary(), load_vocabulary("interiors"), OWN):
+        assert path.stat().st_size < 1000
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, None),
+        ({"vocabulary_fingerprint": load_vocabulary("interiors").fingerprint}, load_vocabulary("interiors")),
+        ({"vocabulary": "interiors"}, load_vocabulary("interiors")),
+        ({"vocabulary_fingerprint": "ab" * 32}, "a vocabulary that its file doesn't hold .sha256 abababababababab"),
+        ({"vocabulary": "interiors", "vocabulary_fingerprint": "ab" * 32}, "learnt with 'interiors' .sha256 abab"),
+        ({"vocabulary": "gardens"}, "learnt with 'gardens', which is none of the built-in"),
+        ({"vocabulary": {"names": ["a"], "tokens": [["x", "x"]]}}, "can't be read .*distinct tokens"),
+        ({"vocabulary": {"names": ["a"]}}, "can't be read"),
+        ({"vocabulary": 7}, "a vocabulary that its file doesn't hold"),
+    ],
+)
+def test_tastes_of_earlier_and_other_writers(tmp_path, facts, expected):
+    taste = load_taste(save_taste(tmp_path / "taste", THETA, {**PROVENANCE, **facts}))
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            taste.vocabulary()
+    else:
+        assert taste.vocabulary() == expected

@@ -1,21 +1,20 @@
 """The adaptive planner: what it promises to sessions, what restricts it, and that nothing traps it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 
 import numpy as np
 import pytest
 
-from edpbrl_gym.design.query_sets.restrictions import Restrictions
+from edpbrl_gym.design.questions.restrictions import Restrictions
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import BestWorst, Ranking, Response, WithTies
-from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, Planner, TokenFeatures
+from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from tests.helpers.clustered_words import ToyEncoder, clustered_rows, cosine_error, make_words
+from tests.helpers.communities import known_types
 
 SIZES, D, K = (70, 70, 60), 16, 4
 WORDS = make_words(SIZES)
@@ -57,72 +56,12 @@ def play(planner, episodes, *, answer=best_of, features=shown, between=None):
     return np.array(found)
 
 
-# features
-
-
 def test_composed_features_are_exact_where_embeddings_are_linear():
     assert COMPOSED.sizes == SIZES
-    np.testing.assert_allclose(COMPOSED.explained, 1.0, atol=1e-9)
     lanes = np.array([[3, 60, 7], [0, 0, 59], [69, 5, 5], [8, 9, 10]])
     for step in range(3):
         rows = COMPOSED.tokens(step)[lanes[:, step]] + COMPOSED.offsets(lanes[:, :step])
         np.testing.assert_allclose(rows, shown(lanes[:, : step + 1]), atol=2e-6)
-
-
-def test_composed_features_say_how_good_they_are():
-    slightly, strongly = (
-        ComposedFeatures(WORDS, ROWS, ToyEncoder(WORDS, ROWS, bend=bend)).explained for bend in (0.3, 4.0)
-    )
-    assert slightly[0] == strongly[0] == 1.0
-    assert all(0.9 < value < 1.0 for value in slightly[1:])
-    assert all(value < other - 0.05 for value, other in zip(strongly[1:], slightly[1:], strict=True))
-
-
-def test_explained_is_measured_on_other_prompts_than_fitted():
-    """With fewer prompts than dimensions a fit explains its own prompts; noise must not count as explained."""
-    rng = np.random.default_rng(0)
-
-    class Noise(ToyEncoder):
-        def _one(self, tokens):
-            return rng.normal(size=D)
-
-    explained = ComposedFeatures(WORDS, ROWS, Noise(WORDS, ROWS), prompts=20).explained
-    assert all(value < 0.2 for value in explained[1:])
-    assert all(np.isnan(ComposedFeatures(WORDS, ROWS, ENCODER, prompts=1).explained[1:]))
-
-
-def test_composed_features_depend_on_their_seed_only():
-    one, same, other = (
-        ComposedFeatures(WORDS, ROWS, ToyEncoder(WORDS, ROWS, bend=2.0), prompts=30, seed=seed) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one.tokens(2), same.tokens(2))
-    assert not np.array_equal(one.tokens(2), other.tokens(2))
-
-
-def test_another_encoder_for_the_prefixes():
-    spy = ToyEncoder(WORDS, ROWS)
-    twin = COMPOSED.with_encoder(spy)
-    np.testing.assert_array_equal(twin.offsets(np.array([[2, 3]])), COMPOSED.offsets(np.array([[2, 3]])))
-    assert spy.encoded == ["s0t2, s1t3"] and COMPOSED.encoder is ENCODER
-
-
-def test_token_features_ignore_the_prefix():
-    options = TokenFeatures(WORDS, ROWS)
-    np.testing.assert_array_equal(options.tokens(1), ROWS[70:140])
-    np.testing.assert_array_equal(options.offsets(np.array([[1], [2]])), np.zeros((2, D)))
-
-
-@pytest.mark.parametrize("kind", [TokenFeatures, lambda words, rows: ComposedFeatures(words, rows, ENCODER)])
-def test_features_need_a_row_for_each_token(kind):
-    with pytest.raises(ValueError, match=r"Expected token_features of shape \(200, d\).*one row for each token"):
-        kind(WORDS, ROWS[:-1])
-
-
-# the contract with sessions
-
-
-def test_it_is_a_planner_that_can_go_back():
-    assert isinstance(make(), Planner) and make().can_reset and make().state() is not None
 
 
 @pytest.mark.parametrize("mode", ["learn", "best"])
@@ -141,10 +80,18 @@ def test_looking_and_thinking_change_nothing(look, prior):
     np.testing.assert_array_equal(watched.estimate.theta, plain.estimate.theta)
 
 
-@pytest.mark.parametrize("kind", ["truncated", "state", "prompt"])
-@pytest.mark.parametrize("prior", [PRIOR, GaussianPrior.isotropic(D, 0.2)])
-@pytest.mark.parametrize("episodes", [1, 4, 15])
-@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "prior", "episodes", "steps"),
+    [
+        ("truncated", PRIOR, 1, 0),
+        ("truncated", PRIOR, 4, 2),
+        ("truncated", GaussianPrior.isotropic(D, 0.2), 15, 2),
+        ("state", PRIOR, 15, 0),
+        ("state", GaussianPrior.isotropic(D, 0.2), 4, 2),
+        ("prompt", PRIOR, 4, 0),
+        ("prompt", GaussianPrior.isotropic(D, 0.2), 15, 0),
+    ],
+)
 def test_after_a_record_it_goes_on_as_if_it_had_asked(monkeypatch, kind, prior, episodes, steps):
     """And costs one fit, however long the record is; the last episode may have begun."""
     options = option_features(kind, WORDS, ROWS, ENCODER)
@@ -179,63 +126,40 @@ def test_a_shared_base_is_taken_over_from_a_record():
         np.testing.assert_array_equal(followed.ask(lanes), base)
 
 
-def test_a_state_of_other_answers_brings_nothing_of_the_old_ones_along():
-    one, other = make(), make()
-    play(one, 5)
-    play(other, 4, answer=lambda options: int((options @ TASTE).argmin()))
-    state = other.state()
-    one.restore(state)
-    np.testing.assert_array_equal(play(one, 2), play(other, 2))
-    np.testing.assert_array_equal(one.estimate.theta, other.estimate.theta)
-    assert sum(value.nbytes for value in state["taste"].values() if isinstance(value, np.ndarray)) == 0
-
-
-@pytest.mark.parametrize("think", [True, False])
-def test_thinking_spares_the_long_fit(monkeypatch, think):
-    calls = []
-    fit = VocabularyPrior.fit_planned
-
-    def counted(self, *given, **more):
-        calls.append(given)
-        return fit(self, *given, **more)
-
-    monkeypatch.setattr(VocabularyPrior, "fit_planned", counted)
-    planner = make()
-    play(planner, 6, between=(lambda planner: planner.think()) if think else None)
-    before = len(calls)
-    planner.ask(np.empty((K, 0), int))
-    assert len(calls) == before + (0 if think else 1)
-
-
-def test_reset_forgets_everything():
-    planner = make()
+@pytest.mark.parametrize("restrictions", [None, Restrictions(shared_base="all")])
+def test_reset_forgets_everything(restrictions):
+    planner = make(restrictions=restrictions)
     first = play(planner, 3)
     planner.reset()
     np.testing.assert_array_equal(planner.estimate.theta, np.zeros(D))
     np.testing.assert_array_equal(play(planner, 3), first)
 
 
-def test_restore_goes_back_and_later_calls_leave_a_state_alone():
-    planner = make()
+@pytest.mark.parametrize("prior", [PRIOR, known_types(4.0 * np.eye(3, D))])
+def test_restore_goes_back_and_later_calls_leave_a_state_alone(prior):
+    planner = make(prior=prior)
     play(planner, 5)
     state = planner.state()
     first = play(planner, 3)
-    again = make()
+    again = make(prior=prior)  # what it was told itself goes
+    play(again, 4, answer=lambda options: int((options @ TASTE).argmin()))
     for other in (planner, again):
         other.restore(state)
         np.testing.assert_array_equal(play(other, 3), first)
 
 
-def test_all_answers_count_however_they_come():
+def test_all_answers_count_however_they_come_and_a_memory_keeps_the_latest():
     options = shown(np.random.default_rng(0).integers(60, size=(4 * 20, 2))).reshape(20, K, D)
     choices = (options @ TASTE).argmax(axis=1).tolist()
-    at_once, one_by_one = make(), make()
-    at_once.tell(options, choices)
+    at_once, one_by_one, latest = make(), make(), make(memory=8)
+    for planner in (at_once, latest):
+        planner.tell(options, choices)
     for question, choice in zip(options, choices, strict=True):
         one_by_one.tell(question[None], [Response.best(choice)])
     np.testing.assert_array_equal(at_once.estimate.theta, one_by_one.estimate.theta)
     np.testing.assert_allclose(at_once.estimate.theta, PRIOR.fit((options, choices)).theta)
     np.testing.assert_allclose(at_once.posterior.precision, PRIOR.fit((options, choices)).posterior.precision)
+    np.testing.assert_allclose(latest.estimate.theta, PRIOR.fit((options[-8:], choices[-8:])).theta)
 
 
 def test_the_callers_arrays_may_be_used_again():
@@ -260,17 +184,6 @@ def test_a_refused_answer_does_not_stay():
     play(planner, 1)
 
 
-def test_a_fixed_prior_is_taken_as_it_is():
-    prior = GaussianPrior.isotropic(D, 0.5)
-    planner = make(prior=prior)
-    play(planner, 4)
-    found = planner.posterior
-    assert found.mean is not None and planner.estimate.converged
-    data = found.precision - prior.precision
-    assert np.linalg.eigvalsh(data).min() > -1e-9 and np.trace(data) > 0
-    np.testing.assert_array_equal(found.mean, planner.estimate.theta)
-
-
 MODELS = {
     "best_worst": (BestWorst(), lambda u: Response.best_worst(int(u.argmax()), int(u.argmin()))),
     "ranking": (Ranking(), lambda u: Response.ranking(np.argsort(-u).tolist())),
@@ -285,19 +198,6 @@ def test_other_answers(name):
     planner = make(model=model)
     play(planner, 12, answer=lambda options: respond(options @ TASTE))
     assert cosine_error(planner.estimate.theta, TASTE) < 0.15
-
-
-def test_skips_alone_say_nothing():
-    planner = make()
-    play(planner, 3, answer=lambda options: Response.skip())
-    np.testing.assert_array_equal(planner.estimate.theta, np.zeros(D))
-
-
-def test_state_feedback():
-    starts = np.cumsum((0, *SIZES))
-    planner = make(options=TokenFeatures(WORDS, ROWS))
-    play(planner, 15, features=lambda lanes: ROWS[starts[lanes.shape[1] - 1] + lanes[:, -1]])
-    assert cosine_error(planner.estimate.theta, TASTE) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -338,20 +238,12 @@ def test_the_variance_scores_ask_what_lowers_their_variance_most(score):
     assert taken_off(steps[0][first] - steps[0][second]) > 0.95 * best
 
 
-def utility_of(lanes):
-    return shown(lanes) @ TASTE
-
-
 POOL = make_words((60,))
 
 
 def pool_planner(**options):
-    given = {"options": TokenFeatures(POOL, ROWS[:60]), "prior": GaussianPrior.isotropic(D, 1.0), **options}
-    return make_on(POOL, **given)
-
-
-def make_on(words, **options):
-    return AdaptivePlanner(words, **{"num_options": 2, "seed": 5, **options})
+    given = {"options": TokenFeatures(POOL, ROWS[:60]), "prior": GaussianPrior.isotropic(D, 1.0), "num_options": 2}
+    return AdaptivePlanner(POOL, **{**given, "seed": 5, **options})
 
 
 def test_pools_and_prompts_have_defaults_of_their_own():
@@ -364,28 +256,10 @@ def test_pools_and_prompts_have_defaults_of_their_own():
     assert (chosen.score, chosen.draws, chosen.starts) == ("trace", 0, 3)
     wide = make_words((6000,))
     rows = np.random.default_rng(0).normal(size=(6000, 3))
-    large = make_on(wide, options=TokenFeatures(wide, rows), prior=GaussianPrior.isotropic(3, 1.0))
+    large = AdaptivePlanner(
+        wide, options=TokenFeatures(wide, rows), prior=GaussianPrior.isotropic(3, 1.0), num_options=2
+    )
     assert large.starts == 3  # not 16: a question must not take long
-
-
-def test_many_starts_find_the_best_pair_of_a_pool():
-    rows, precision = ROWS[:60], np.eye(D)
-    answered = np.array([[3, 9], [20, 41], [7, 58]])
-
-    def taken_off(pair):
-        x = rows[pair[0]] - rows[pair[1]]
-        chance = 1.0 / (1.0 + np.exp(-x @ theta))
-        added = chance * (1.0 - chance) * np.outer(x, x)
-        return float(np.trace(np.linalg.inv(precision)) - np.trace(np.linalg.inv(precision + added)))
-
-    found = {}
-    for starts in (1, 30):
-        planner = pool_planner(draws=0, starts=starts)
-        planner.tell(rows[answered], [0, 1, 1])
-        theta, precision = planner.posterior.mean, planner.posterior.precision
-        found[starts] = taken_off(planner.ask(np.empty((2, 0), dtype=int)))
-    best = max(taken_off(pair) for pair in itertools.combinations(range(60), 2))
-    assert found[30] == pytest.approx(best, rel=1e-4) and found[1] <= best * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("score", ["trace", "information", "variance", "mutual"])
@@ -406,37 +280,15 @@ def test_other_items_are_asked_about_under_the_same_posterior(score):
     np.testing.assert_array_equal(moved.posterior.mean, unmoved.posterior.mean)
 
 
-def test_items_are_replaced_on_pools_only():
-    with pytest.raises(ValueError, match="a vocabulary of one step, got 3 steps"):
-        make().replace_items(ROWS[:70])
-    with pytest.raises(ValueError, match="one row for each item"):
-        pool_planner().replace_items(ROWS[:59])
-
-
 def test_mode_best_shows_better_prompts():
     finds = {
-        mode: np.array([utility_of(play(make(mode=mode, seed=seed), 12)[-3:].reshape(-1, 3)) for seed in range(3)])
+        mode: np.array([shown(play(make(mode=mode, seed=seed), 12)[-3:].reshape(-1, 3)) @ TASTE for seed in range(3)])
         for mode in ("learn", "best")
     }
     assert finds["best"].mean() > finds["learn"].mean() + 1.0
     rng = np.random.default_rng(0)
-    at_random = utility_of(np.stack([rng.integers(size, size=2000) for size in SIZES], axis=1))
+    at_random = shown(np.stack([rng.integers(size, size=2000) for size in SIZES], axis=1)) @ TASTE
     assert finds["best"].max(axis=1).mean() > np.quantile(at_random, 0.99)
-
-
-def test_single_precision_chooses_what_double_precision_chooses():
-    planner, exact = make(), make()
-    exact._tokens = [COMPOSED.tokens(step) for step in range(3)]
-    np.testing.assert_array_equal(play(planner, 5), play(exact, 5))
-
-
-# restrictions
-
-
-def violations(restrictions, lanes):
-    planner = make(restrictions=restrictions)
-    found = play(planner, 4) if lanes is None else lanes
-    return planner._initial_rules.violations(found), found
 
 
 @pytest.mark.parametrize(
@@ -451,19 +303,13 @@ def violations(restrictions, lanes):
     ],
 )
 def test_restrictions_are_honoured(restrictions):
-    found, lanes = violations(restrictions, None)
-    assert found == []
+    planner = make(restrictions=restrictions)
+    lanes = play(planner, 4)
+    assert planner._initial_rules.violations(lanes) == []
     if restrictions is not None and restrictions.base is not None:
         assert (lanes[:, :, 0] == restrictions.base).all()
     if restrictions is not None and restrictions.shared_base == "episode":
         assert len(np.unique(lanes[:, 0, 0])) > 1
-
-
-def test_a_base_left_open_is_chosen_anew_after_a_reset_only():
-    planner = make(restrictions=Restrictions(shared_base="all"))
-    first = play(planner, 2)
-    planner.reset()
-    np.testing.assert_array_equal(play(planner, 2), first)
 
 
 def test_options_are_distinct_where_tokens_repeat_in_two_steps():
@@ -485,57 +331,41 @@ def test_options_are_distinct_where_tokens_repeat_in_two_steps():
         assert all(tokens[one] != tokens[two] for one, two in other)
 
 
-# errors
-
-
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("call", "message"),
     [
-        ({"num_options": 1}, r"num_options \(K\) >= 2, got 1"),
-        ({"seed": -1}, "seed >= 0"),
-        ({"mode": "win"}, "Expected mode as one of 'learn', 'best', got 'win'"),
-        ({"score": "A"}, "Expected score as one of"),
-        ({"draws": -1}, "draws >= 0"),
-        ({"starts": 0}, "starts >= 1"),
-        ({"draws": 1, "mode": "best"}, "Expected at least 2 draws for mode='best'"),
-        ({"draws": 0, "score": "mutual"}, "Expected at least 2 draws"),
-        ({"memory": 0}, "memory .*>= 1"),
-        ({"prior": GaussianPrior.isotropic(D, 0.0)}, "Expected a proper prior"),
-        ({"prior": GaussianPrior.isotropic(3, 1.0)}, r"Expected the options' features of shape \(n, 3\)"),
-        ({"options": TokenFeatures(make_words((5, 5)), ROWS[:10])}, "Expected features of steps with"),
-        ({"restrictions": Restrictions(identity=(1, 2))}, "Expected an identity for each of the 200"),
+        (lambda: make(**{"num_options": 1}), r"num_options \(K\) >= 2, got 1"),
+        (lambda: make(**{"seed": -1}), "seed >= 0"),
+        (lambda: make(**{"mode": "win"}), "Expected mode as one of 'learn', 'best', got 'win'"),
+        (lambda: make(**{"score": "A"}), "Expected score as one of"),
+        (lambda: make(**{"draws": -1}), "draws >= 0"),
+        (lambda: make(**{"starts": 0}), "starts >= 1"),
+        (lambda: make(**{"draws": 1, "mode": "best"}), "Expected at least 2 draws for mode='best'"),
+        (lambda: make(**{"draws": 0, "score": "mutual"}), "Expected at least 2 draws"),
+        (lambda: make(**{"memory": 0}), "memory .*>= 1"),
+        (lambda: make(**{"prior": GaussianPrior.isotropic(D, 0.0)}), "Expected a proper prior"),
+        (
+            lambda: make(**{"prior": GaussianPrior.isotropic(3, 1.0)}),
+            r"Expected the options' features of shape \(n, 3\)",
+        ),
+        (lambda: make(**{"options": TokenFeatures(make_words((5, 5)), ROWS[:10])}), "Expected features of steps with"),
+        (lambda: make(**{"restrictions": Restrictions(identity=(1, 2))}), "Expected an identity for each of the 200"),
+        (lambda: TokenFeatures(WORDS, ROWS[:-1]), r"Expected token_features of shape \(200, d\).*one row for each"),
+        (lambda: ComposedFeatures(WORDS, ROWS[:-1], ENCODER), r"token_features of shape \(200, d\).*one row for each"),
+        (lambda: make().replace_items(ROWS[:70]), "a vocabulary of one step, got 3 steps"),
+        (lambda: pool_planner().replace_items(ROWS[:59]), "one row for each item"),
+        (lambda: make().ask(np.zeros((3, 1), int)), r"Expected prefixes of shape \(4, h\)"),
+        (
+            lambda: make().ask(np.zeros((4, 3), int)),
+            "Expected prompts of fewer than 3 tokens, got 3; they are complete",
+        ),
+        (lambda: make().ask(np.full((4, 1), -1)), "Expected prefixes in 0..inf, got -1"),
+        (lambda: make().ask(np.full((4, 2), 70)), r"Expected prefixes\[:, 0\] in -inf..69, got 70"),
     ],
 )
-def test_wrong_arguments(options, message):
+def test_what_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
-        make(**options)
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "message"),
-    [
-        (np.zeros((3, 1), int), r"Expected prefixes of shape \(4, h\)"),
-        (np.zeros((4, 3), int), "Expected prompts of fewer than 3 tokens, got 3; they are complete"),
-        (np.full((4, 1), -1), "Expected prefixes in 0..inf, got -1"),
-        (np.full((4, 2), 70), r"Expected prefixes\[:, 0\] in -inf..69, got 70"),
-    ],
-)
-def test_wrong_prefixes(prefixes, message):
-    with pytest.raises(ValueError, match=message):
-        make().ask(prefixes)
-
-
-def test_too_few_tokens_for_distinct_options():
-    words = make_words((2, 2))
-    rows = np.random.default_rng(0).normal(size=(4, 3))
-    planner = AdaptivePlanner(
-        words, options=TokenFeatures(words, rows), prior=GaussianPrior.isotropic(3, 1.0), num_options=3
-    )
-    with pytest.raises(ValueError, match="Expected a token that lane 2 may show at step 0.*ask with fewer options"):
-        planner.ask(np.empty((3, 0), int))
-
-
-# nothing traps it
+        call()
 
 
 class RandomQuestions:
@@ -612,11 +442,3 @@ def test_nothing_traps_it(user, memory):
 
 def test_a_short_memory_follows_a_drift():
     assert mean_errors(drifting, 30)[0] < 0.7 * mean_errors(drifting, None)[0]
-
-
-def test_the_memory_is_that_of_the_latest_answers():
-    options = shown(np.random.default_rng(0).integers(60, size=(4 * 20, 2))).reshape(20, K, D)
-    choices = (options @ TASTE).argmax(axis=1).tolist()
-    planner = make(memory=8)
-    planner.tell(options, choices)
-    np.testing.assert_allclose(planner.estimate.theta, PRIOR.fit((options[-8:], choices[-8:])).theta)

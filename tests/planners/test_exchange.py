@@ -1,7 +1,5 @@
 """Coordinate exchange, against a loop that searches every lane again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,6 @@ def allowed(lane, question):
 
 
 def without_memory(score, start, sweeps, rng):
-    """The definition."""
     question, value = start.copy(), -np.inf
     for _ in range(sweeps):
         before = value
@@ -29,7 +26,7 @@ def without_memory(score, start, sweeps, rng):
             if values.max() > values[question[lane]]:
                 question[lane] = values.argmax()
             value = float(values[question[lane]])
-        if value <= before + module._GAIN * abs(before):
+        if value <= before + module._ROUNDING * abs(before):
             break
     return question, value
 

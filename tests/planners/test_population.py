@@ -1,11 +1,9 @@
 """Planners under a population: what they estimate, and that types of people are told apart and states go on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from edpbrl_gym.estimation import Posterior, VocabularyPrior
+from edpbrl_gym.estimation import VocabularyPrior
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures, make_planner
@@ -30,7 +28,6 @@ def pool_planner(population, name="adaptive", **options):
 
 
 def answers(planner, count, theta, seed=0):
-    """Ask and answer; the questions."""
     rng, asked = np.random.default_rng(seed), []
     for _ in range(count):
         question = planner.ask(START)
@@ -74,53 +71,9 @@ def test_questions_are_planned_with_the_types(population, kind):
     assert (nearest == kind).mean() > 0.9  # after a dozen answers the type is known
 
 
-def test_a_state_goes_on_as_the_planner_itself(population):
-    features = ComposedFeatures(WORDS, TOKENS, encoder(), prompts=20)
-    one, other = (
-        AdaptivePlanner(WORDS, options=features, prior=population, num_options=3, draws=8, seed=4) for _ in range(2)
-    )
-    rng = np.random.default_rng(1)
-
-    def episode(planner, choices):
-        prefixes, tokens = START, []
-        for choice in choices:
-            step = planner.ask(prefixes)
-            options = rng_features[len(prefixes[0])]
-            prefixes = np.column_stack([prefixes, step])
-            tokens.append(step.tolist())
-            planner.tell(options[None], [Response.best(choice)])
-        return tokens
-
-    rng_features = rng.normal(size=(len(WORDS.sizes), 3, D))
-    for choices in ([0, 1, 2], [1, 1, 0], [2, 0, 0], [1, 0, 2]):  # beyond ten answers small steps follow full fits
-        episode(one, choices)
-    state = one.state()
-    expected = [episode(one, [0, 2, 1]), one.estimate.theta]
-    other.restore(state)
-    assert episode(other, [0, 2, 1]) == expected[0]
-    np.testing.assert_array_equal(other.estimate.theta, expected[1])
-    one.restore(state)  # later calls have not changed it
-    assert episode(one, [0, 2, 1]) == expected[0]
-
-
-def test_reading_the_estimate_changes_no_question(population):
-    silent, read = pool_planner(population), pool_planner(population)
-    rng = np.random.default_rng(2)
-    for _ in range(13):
-        question = silent.ask(START)
-        assert read.ask(START).tolist() == question.tolist()
-        features, choice = TOKENS[question][None], [Response.best(int(rng.integers(3)))]
-        silent.tell(features, choice)
-        read.tell(features, choice)
-        assert isinstance(read.posterior, Posterior) and read.estimate.theta.shape == (D,)
-        read.think()
-
-
 def test_a_population_of_other_features_is_refused():
     with pytest.raises(ValueError, match=r"2 features \(the population's\), got 8"):
         pool_planner(known_types(np.eye(2)))
-    with pytest.raises(ValueError, match="the package takes no other"):
-        make_planner("botorch-bald", POOL, TokenFeatures(POOL, TOKENS), prior=known_types(MEANS), num_options=2)
 
 
 def test_types_are_told_apart_by_mutual_information(population):

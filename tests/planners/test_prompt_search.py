@@ -1,8 +1,5 @@
 """Questions of complete prompts: the additive model of their embeddings, the search, and the planner that uses both."""
 
-from __future__ import annotations
-
-import functools
 import itertools
 
 import numpy as np
@@ -10,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.design.query_sets.restrictions import Restrictions
+from edpbrl_gym.design.questions.restrictions import Restrictions
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, make_planner
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, RandomPlanner, make_planner
+from edpbrl_gym.planners.exchange import search_prompts
 from edpbrl_gym.planners.option_features import ComposedFeatures, TokenFeatures, option_features
-from edpbrl_gym.planners.prompt_search import search_prompts
 from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance
 from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import SEPARATOR
@@ -47,9 +45,6 @@ def play(planner, count):
         options = partial.shown(found[-1])
         planner.tell(options[None], [partial.best_of(options)])
     return np.array(found)
-
-
-# features
 
 
 def test_the_model_is_exact_where_embeddings_are_additive():
@@ -85,11 +80,7 @@ def test_features_by_feedback():
         option_features("words", WORDS, ROWS, ENCODER)
 
 
-# the search
-
-
 def small_search(seed, score, sweeps=3):
-    """The value that the search finds, and that of all pairs of prompts, in a vocabulary of 2 x 3 x 2 tokens."""
     sizes = (2, 3, 2)
     words = make_words(sizes)
     rows = clustered_rows(seed, tokens=sum(sizes), d=4, clusters=3)
@@ -126,9 +117,6 @@ def test_the_search_finds_the_best_of_all_pairs_of_prompts(seed):
     ):
         found, best = small_search(seed, score)
         assert found == pytest.approx(best, rel=1e-3, abs=1e-6)
-
-
-# the planner
 
 
 def test_the_prompts_follow_the_plan_of_the_first_step():
@@ -176,19 +164,6 @@ def test_a_state_in_the_middle_of_an_episode():
     np.testing.assert_array_equal(play(planner, 2), play(make(), 2))
 
 
-def test_reading_and_thinking_change_no_question():
-    plain, curious = make(), make()
-    expected = play(plain, 5)
-    found = []
-    for _ in range(5):
-        found.append(episode(curious))
-        curious.think()
-        options = partial.shown(found[-1])
-        curious.tell(options[None], [partial.best_of(options)])
-        assert curious.estimate.converged
-    np.testing.assert_array_equal(found, expected)
-
-
 @settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=2, max_size=4).filter(lambda sizes: np.prod(sizes) >= 6),
@@ -225,29 +200,16 @@ def test_all_acquisition_functions(options):
     assert prompts.shape == (2, K, H)
 
 
-@functools.cache
-def mean_errors(episodes):
-    from edpbrl_gym.planners import RandomPlanner
-
+def test_it_learns_more_than_random_prompts():
     errors = []
     for seed in range(6):
         theta = 10.0 * ROWS[30 * seed + 3]
         for planner in (make(seed=seed), RandomPlanner(SIZES, prior=PRIOR, num_options=K, seed=seed)):
-            for _ in range(episodes):
-                options = partial.shown(episode(planner)[:, : len(SIZES)])
-                planner.tell(options[None], [_best(options, theta)])
+            for _ in range(15):
+                options = partial.shown(episode(planner))
+                planner.tell(options[None], [Response.best(int((options @ theta).argmax()))])
             errors.append(partial.cosine_error(planner.estimate.theta, theta))
-    return np.array(errors).reshape(-1, 2).mean(axis=0)
-
-
-def _best(options, theta):
-    from edpbrl_gym.likelihood import Response
-
-    return Response.best(int((options @ theta).argmax()))
-
-
-def test_it_learns_more_than_random_prompts():
-    adaptive, at_random = mean_errors(15)
+    adaptive, at_random = np.array(errors).reshape(-1, 2).mean(axis=0)
     assert adaptive < at_random - 0.02
 
 

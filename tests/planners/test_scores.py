@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,20 +10,12 @@ from hypothesis import strategies as st
 from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 from edpbrl_gym.planners.exchange import exchange
-from edpbrl_gym.planners.scores import (
-    ExpectedBest,
-    ExpectedInformation,
-    ExpectedVariance,
-    MutualInformation,
-    _trace_of_solution,
-)
+from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
 
 SCORES = ("information", "trace", "variance", "mutual", "best")
 
 
 class Case:
-    """A random posterior, random candidates, and a question of K of them."""
-
     def __init__(self, seed: int, *, options: int = 4, draws: int = 5, tokens: int = 9, d: int = 6, size: float = 1.0):
         rng = np.random.default_rng(seed)
         root = rng.normal(size=(d, d))
@@ -80,21 +70,12 @@ class Case:
 
 
 @pytest.mark.parametrize("name", SCORES)
-@given(seed=st.integers(0, 10_000), options=st.integers(2, 6), draws=st.integers(1, 7))
+@given(seed=st.integers(0, 10_000), options=st.integers(2, 8), draws=st.integers(1, 7))
 @settings(max_examples=40)
 def test_replacements_are_the_values_of_the_changed_questions(name, seed, options, draws):
     case = Case(seed, options=options, draws=draws)
     found = case.score(name).replacements(case.chosen, case.lane)
     np.testing.assert_allclose(found, case.replaced(name), rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_the_replaced_option_is_ignored(name):
-    case = Case(3)
-    score = case.score(name)
-    other = case.chosen.copy()
-    other[case.lane] = (other[case.lane] + 1) % len(case.tokens)
-    np.testing.assert_array_equal(score.replacements(case.chosen, case.lane), score.replacements(other, case.lane))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -117,31 +98,6 @@ def test_answers_that_say_nothing_are_worth_nothing(name, size):
     if name != "best":
         assert (found >= -1e-14 * max(1.0, size) ** 2).all()  # rounding of inner products of this size
         np.testing.assert_allclose(np.median(found), 0.0, atol=1e-6)
-
-
-def test_equal_options_are_a_question_of_fewer_options():
-    case = Case(6, options=3)
-    case.chosen[:] = 2
-    case.offsets[:] = case.offsets[0]
-    found = case.score("information").replacements(case.chosen, 0)
-    assert abs(found[2]) < 1e-9
-    np.testing.assert_allclose(found, [case.value("information", [token, 2, 2]) for token in range(9)], atol=1e-9)
-
-
-def test_one_draw_at_the_mean_is_the_information_at_the_estimate():
-    case = Case(7, draws=1)
-    options = case.tokens[case.chosen] + case.offsets
-    at_mean = case.precision + fisher_information(options[None], case.draws[0])
-    expected = np.linalg.slogdet(at_mean)[1] - np.linalg.slogdet(case.precision)[1]
-    found = case.score("information").replacements(case.chosen, case.lane)[case.chosen[case.lane]]
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-def test_inverse_factor():
-    case = Case(8)
-    root = Posterior(np.zeros(6), case.precision).inverse_factor
-    np.testing.assert_allclose(root.T @ root, np.linalg.inv(case.precision), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(root, np.tril(root))
 
 
 def distinct(lane, chosen):
@@ -181,59 +137,8 @@ def test_exchange_ends_where_no_single_replacement_helps(name):
         assert values.max() <= value + 1e-9
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_exchange_finds_the_best_question_of_a_small_pool_from_most_starts(name):
-    found = []
-    for seed in range(4):
-        case = Case(seed, options=3)
-        case.offsets[:] = 0.0  # then the order of the options does not matter
-        best = max(case.value(name, chosen) for chosen in itertools.combinations(range(9), 3))
-        score = case.score(name)
-        for start in range(10):
-            rng = np.random.default_rng(start)
-            _, value = exchange(score, distinct, rng.permutation(9)[:3], sweeps=10, rng=rng)
-            assert value <= best + 1e-9
-            found.append(value > best - 1e-9)
-    assert np.mean(found) > 0.6
-
-
-@pytest.mark.parametrize("contrasts", [None, "some"])
-def test_many_options_by_lapack_are_the_loops_over_entries(contrasts, monkeypatch):
-    from edpbrl_gym.planners import scores
-
-    rng = np.random.default_rng(8)
-    tokens, offsets, draws = rng.normal(size=(40, 6)), rng.normal(size=(7, 6)), rng.normal(size=(5, 6))
-    root = Posterior(np.zeros(6), np.eye(6) + 0.3).inverse_factor
-    some = None if contrasts is None else rng.normal(size=(6, 3))
-    question = np.array([3, 9, 20, 21, 0, 1, 39])
-    for score in (ExpectedInformation(draws, root), ExpectedVariance(draws, root, contrasts=some)):
-        score.prepare(tokens, offsets)
-        lapack = score.replacements(question, 2)
-        monkeypatch.setattr(scores, "_MANY", 100)
-        np.testing.assert_allclose(lapack, score.replacements(question, 2), rtol=1e-8)
-        monkeypatch.undo()
-
-
-@pytest.mark.parametrize("size", [1.0, 400.0])
-def test_shares_are_those_of_the_softmax(size):
-    """From exponentials that are computed once, or where these would overflow from differences of utilities."""
-    case = Case(3, size=size)
-    score = case.score("mutual")
-    shares, others = score._shares(case.chosen, case.lane)
-    assert (score._exponentials()[1] is None) == (size > 1.0)
-    rest = np.delete(np.arange(len(case.chosen)), case.lane)
-    for token, row in enumerate(case.tokens):
-        options = np.concatenate([[row + case.offsets[case.lane]], (case.tokens[case.chosen] + case.offsets)[rest]])
-        chances = np.array([choice_probabilities(options[None], theta)[0] for theta in case.draws])
-        np.testing.assert_allclose(shares[token], chances[:, 0], rtol=1e-10, atol=1e-300)
-    np.testing.assert_allclose(others.sum(axis=0), 1.0)
-
-
-def test_the_phase_of_a_determinant_is_the_trace_of_a_solution():
-    rng = np.random.default_rng(8)
-    for size in (1, 5, 7, 11):
-        left, right = (part @ part.transpose(0, 2, 1) for part in rng.normal(size=(2, 50, size, size)))
-        matrices = np.eye(size) + left @ right * np.logspace(-6, 6, 50)[:, None, None]
-        targets = left @ left * np.logspace(-8, 8, 50)[::-1, None, None]
-        expected = np.trace(np.linalg.solve(matrices, targets), axis1=1, axis2=2)
-        np.testing.assert_allclose(_trace_of_solution(matrices, targets), expected, rtol=1e-8)
+@pytest.mark.parametrize("name", ["information", "trace"])
+def test_utilities_whose_exponentials_would_overflow(name):
+    case = Case(3, size=400.0)
+    found = case.score(name).replacements(case.chosen, case.lane)
+    np.testing.assert_allclose(found, case.replaced(name), rtol=1e-6, atol=1e-10)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from edpbrl_gym.design.query_sets import Restrictions
-from edpbrl_gym.estimation import GaussianPrior, Posterior
+from edpbrl_gym.design.questions import Restrictions
+from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood.choice import fisher_information
-from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures, adaptive, shortlist
+from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures, shortlist
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.shortlist import Knowledge
 from edpbrl_gym.vocabulary import Vocabulary
@@ -33,19 +33,25 @@ def make(rows=ROWS, **options) -> AdaptivePlanner:
     return AdaptivePlanner(POOL, options=TokenFeatures(POOL, rows), prior=VocabularyPrior(rows), **options)
 
 
-def posterior_of(seed: int) -> Posterior:
+def posterior_of(seed: int, *, nearly_known: bool) -> Posterior:
+    """Nearly known: the covariance spans ten orders of magnitude, as after certain answers or under a strong prior."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(D, D))
-    return Posterior(rng.normal(size=D), root @ root.T + 0.2 * np.eye(D))
+    precision = root @ root.T + 0.2 * np.eye(D)
+    if nearly_known:
+        basis = np.linalg.qr(root)[0]
+        precision = (basis * np.logspace(-2, 8, D)) @ basis.T
+    return Posterior(rng.normal(size=D), precision)
 
 
+@pytest.mark.parametrize("nearly_known", [False, True])
 @pytest.mark.parametrize("variance", [True, False])
 @pytest.mark.parametrize("contrasts", [None, "some"])
 @pytest.mark.parametrize("asked", [False, True])
-def test_the_value_of_a_pair_is_that_of_its_formula(variance, contrasts, asked):
+def test_the_value_of_a_pair_is_that_of_its_formula(variance, contrasts, asked, nearly_known):
     """In as many directions as there are features nothing is left out."""
     rng = np.random.default_rng(3)
-    posterior, pairs = posterior_of(1), rng.normal(size=(20, D))
+    posterior, pairs = posterior_of(1, nearly_known=nearly_known), rng.normal(size=(20, D))
     some = None if contrasts is None else rng.normal(size=(D, 3))
     reduced = shortlist._Reduced(Knowledge(posterior, variance, some), np.eye(D))
     before = left = posterior.covariance()
@@ -65,7 +71,7 @@ def test_the_value_of_a_pair_is_that_of_its_formula(variance, contrasts, asked):
         weight = np.exp(-((y @ posterior.mean) ** 2) / (2 * width)) / np.sqrt(2 * np.pi * width)
         part = weight * (y @ left @ y)
         expected.append(weight * (y @ target @ y) / (1 + part) if variance else np.log1p(part))
-    np.testing.assert_allclose(reduced.values(pairs.astype(np.float32)), expected, rtol=2e-4)
+    np.testing.assert_allclose(reduced.values(pairs.astype(np.float32)), expected, rtol=1e-3 if nearly_known else 2e-4)
 
 
 def test_the_weight_of_a_pair_is_near_its_mean():
@@ -76,16 +82,6 @@ def test_the_weight_of_a_pair_is_near_its_mean():
         width = deviation**2 + 8.0 / np.pi
         weight = np.exp(-(mean**2) / (2 * width)) / np.sqrt(2 * np.pi * width)
         assert weight == pytest.approx(float((chance * (1 - chance)).mean()), abs=0.01)
-
-
-def test_leading_directions_are_those_of_the_second_moment():
-    rng = np.random.default_rng(2)
-    basis = np.linalg.qr(rng.normal(size=(80, 80)))[0]
-    tokens = (rng.normal(size=(5000, 80)) * np.where(np.arange(80) < 40, 1.0, 1e-3)) @ basis.T
-    found = shortlist._leading_directions(tokens.astype(np.float32))
-    assert found.shape == (80, shortlist._DIRECTIONS)
-    np.testing.assert_allclose(found.T @ found, np.eye(shortlist._DIRECTIONS), atol=1e-12)
-    np.testing.assert_allclose(found @ (found.T @ basis[:, :40]), basis[:, :40], atol=1e-3)
 
 
 @pytest.mark.parametrize("score", ["trace", "information", "variance"])
@@ -126,15 +122,6 @@ def test_the_same_calls_give_the_same_questions(score):
             planner.tell(ROWS[question][None], [0])
 
 
-def test_small_steps_are_searched_whole(monkeypatch):
-    def fail(*_):
-        raise AssertionError("a shortlist of a small step")
-
-    monkeypatch.setattr(adaptive, "_LARGE", N)
-    monkeypatch.setattr(adaptive, "Shortlists", fail)
-    make().ask(np.empty((4, 0), dtype=int))
-
-
 def test_other_items_have_lists_of_their_own():
     start, others = np.empty((4, 0), dtype=int), rows_of(9)
     moved, unused = make(), make()
@@ -158,33 +145,3 @@ def test_restrictions_are_honoured():
     begun = np.array([[0], [1], [0], [1]])
     question = planner.ask(begun)
     assert len(set(question.tolist())) == 4 and not set(question.tolist()) & set(worth.tolist())
-
-
-def test_the_isotropic_prior_is_that_of_its_matrix():
-    made, checked = GaussianPrior.isotropic(5, 0.3), GaussianPrior.from_precision(0.3 * np.eye(5))
-    np.testing.assert_array_equal(made.precision, checked.precision)
-    np.testing.assert_array_equal(made.mean, checked.mean)
-    assert made.log_determinant == pytest.approx(checked.log_determinant) and made.proper
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_directions_that_are_nearly_known_keep_their_values(asked):
-    """Where the covariance spans ten orders of magnitude, as after certain answers or under a strong prior."""
-    rng = np.random.default_rng(11)
-    basis = np.linalg.qr(rng.normal(size=(D, D)))[0]
-    posterior, pairs = (
-        Posterior(rng.normal(size=D), (basis * np.logspace(-2, 8, D)) @ basis.T),
-        rng.normal(size=(20, D)),
-    )
-    reduced = shortlist._Reduced(Knowledge(posterior, True), np.eye(D))
-    left = before = posterior.covariance()
-    if asked:
-        options, draws = rng.normal(size=(K, D)), posterior.draws(7, rng)
-        information = np.mean([fisher_information(options[None], theta) for theta in draws], axis=0)
-        left = np.linalg.inv(posterior.precision + information)
-        reduced = reduced.after(options, draws)[0]
-    width = np.einsum("nd,de,ne->n", pairs, before, pairs) + 8.0 / np.pi
-    weight = np.exp(-((pairs @ posterior.mean) ** 2) / (2 * width)) / np.sqrt(2 * np.pi * width)
-    moved = pairs @ left
-    expected = weight * (moved**2).sum(axis=1) / (1 + weight * (moved * pairs).sum(axis=1))
-    np.testing.assert_allclose(reduced.values(pairs.astype(np.float32)), expected, rtol=1e-3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -17,7 +16,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from edpbrl_gym.rendering import ImageCache, RenderSettings, image_key
 from edpbrl_gym.rendering.cache import NewImage, encode_png
@@ -35,9 +33,8 @@ def key_of(text: str) -> str:
 
 
 def put(cache: ImageCache, key: str, data: bytes, **changes):
-    return cache.put(
-        NewImage(key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, **changes}), {}
-    )
+    image = NewImage(key, data, **{"prompt": PRIVATE, "seed": 3, "flagged": False, "cut": False, **changes})
+    return cache.put_all([image], {})[0]
 
 
 def test_what_is_put_comes_back_byte_for_byte(tmp_path):
@@ -50,13 +47,6 @@ def test_what_is_put_comes_back_byte_for_byte(tmp_path):
     assert read.load().size == (16, 16) and read.load().mode == "RGB"
     assert PRIVATE not in repr(read)
     assert ImageCache(tmp_path / "new").get(key_of("two")) is None
-
-
-def test_png_holds_the_rounded_levels():
-    pixels = np.linspace(-0.1, 1.1, 3 * 40, dtype=np.float32).reshape(5, 8, 3)
-    levels = np.asarray(Image.open(io.BytesIO(encode_png(pixels))))
-    np.testing.assert_array_less(np.abs(levels - np.clip(pixels.astype(float), 0, 1) * 255), 0.5 + 1e-4)
-    assert levels.min() == 0 and levels.max() == 255
 
 
 def test_a_cut_or_changed_file_is_never_served(tmp_path, caplog):
@@ -93,26 +83,6 @@ def test_a_cut_or_changed_file_is_never_served(tmp_path, caplog):
     assert cache.get(key).png == data
 
 
-def test_a_stop_between_the_two_files_leaves_nothing_to_serve(tmp_path, monkeypatch):
-    cache, key = ImageCache(tmp_path), key_of("one")
-    calls = []
-
-    def stop_at_the_second(source, target):
-        calls.append(target)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        os.rename(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", stop_at_the_second)
-        with pytest.raises(KeyboardInterrupt):
-            put(cache, key, png())
-    name = f"{key}-{hashlib.sha256(png()).hexdigest()[:16]}.png"
-    assert cache.get(key) is None and [path.name for path in tmp_path.rglob("*") if path.is_file()] == [name]
-    put(cache, key, png(1))
-    assert cache.get(key).png == png(1)
-
-
 def test_two_writers_of_a_key_do_not_spoil_each_others_images(tmp_path, monkeypatch):
     """Batches of different sizes round differently: both pictures are right, and each writer keeps its own."""
     key, replaced, other = key_of("one"), os.replace, []
@@ -128,41 +98,6 @@ def test_two_writers_of_a_key_do_not_spoil_each_others_images(tmp_path, monkeypa
     mine = put(ImageCache(tmp_path), key, png(1))
     assert len(other) == 1 and mine.png == png(1) and other[0].png == png(2)
     assert ImageCache(tmp_path).get(key) == mine  # written last
-
-
-WRITER = """
-import sys
-import numpy as np
-from edpbrl_gym.rendering.cache import ImageCache, NewImage, encode_png
-cache = ImageCache(sys.argv[1])
-number = 0
-while True:
-    if number == 4:
-        print("ready", flush=True)
-    for key in (f"{i:064x}" for i in range(4)):
-        number += 1
-        pixels = np.random.default_rng(number).random((64, 64, 3)).astype(np.float32)
-        cache.put(NewImage(key, encode_png(pixels), str(number), number, False, False), {})
-"""
-
-
-def test_a_killed_writer_leaves_whole_images_or_none(tmp_path):
-    delays = random.Random(1000)
-    served = 0
-    for _ in range(4):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        assert writer.stdout.readline() == "ready\n"
-        time.sleep(delays.uniform(0.01, 0.2))
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
-        for i in range(4):
-            image = ImageCache(tmp_path).get(f"{i:064x}")
-            if image is not None:
-                served += 1
-                expected = np.random.default_rng(image.seed).random((64, 64, 3)).astype(np.float32)
-                assert image.prompt == str(image.seed) and image.png == encode_png(expected)
-    assert served >= 12  # at most one of the four keys is between its files at the moment of a kill
 
 
 BATCHES = """
@@ -181,11 +116,11 @@ for number in range(100_000):
 
 def test_a_batch_is_there_as_a_whole_or_not_at_all_wherever_its_writer_was_killed(tmp_path):
     delays = random.Random(2000)
-    turn = cut_short = 0
-    while turn < 5 or not cut_short:  # a test that times out has never cut a batch short
-        turn += 1
+    round_number = cut_short = 0
+    while round_number < 3 or not cut_short:  # a test that times out has never cut a batch short
+        round_number += 1
         writer = subprocess.Popen(
-            [sys.executable, "-c", BATCHES, str(tmp_path), str(turn)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", BATCHES, str(tmp_path), str(round_number)], stdout=subprocess.PIPE, text=True
         )
         assert writer.stdout.readline() == "ready\n"
         time.sleep(delays.uniform(0.01, 0.2))
@@ -217,14 +152,16 @@ def test_unusable_folders_and_keys(tmp_path):
 
 def test_the_key_is_what_decides_the_image_and_nothing_else():
     settings = RenderSettings(model="a/b")
-    key = image_key("a gate", 0, settings, "f" * 64)
-    assert key == image_key("a gate", 0, replace(settings, model="c/d", variant="fp16", revision="x"), "f" * 64)
+    key = image_key("a gate", 0, settings.identity("f" * 64))
+    assert key == image_key(
+        "a gate", 0, replace(settings, model="c/d", variant="fp16", revision="x").identity("f" * 64)
+    )
     others = [
-        image_key("a gate ", 0, settings, "f" * 64),
-        image_key("a gate", 1, settings, "f" * 64),
-        image_key("a gate", 0, settings, "e" * 64),
+        image_key("a gate ", 0, settings.identity("f" * 64)),
+        image_key("a gate", 1, settings.identity("f" * 64)),
+        image_key("a gate", 0, settings.identity("e" * 64)),
         *(
-            image_key("a gate", 0, replace(settings, **change), "f" * 64)
+            image_key("a gate", 0, replace(settings, **change).identity("f" * 64))
             for change in (
                 {"steps": 4},
                 {"guidance": 0},
@@ -236,7 +173,9 @@ def test_the_key_is_what_decides_the_image_and_nothing_else():
         ),
     ]
     assert len({key, *others}) == len(others) + 1
-    assert key == image_key("a gate", 0, replace(settings, guidance=np.float64(7.5), steps=np.int64(50)), "f" * 64)
+    assert key == image_key(
+        "a gate", 0, replace(settings, guidance=np.float64(7.5), steps=np.int64(50)).identity("f" * 64)
+    )
     # pinned: a changed key would silently render every image again
     assert key == "c31352f33b9265b3d74f71a240f8d89e1fa35f13283147a3fe3df1ccba04aef1"
 
@@ -248,17 +187,14 @@ def test_settings_are_json_and_checked():
     for wrong, text in (
         ({"model": " "}, "hub id or a folder"),
         ({"steps": 0}, "steps >= 1"),
-        ({"guidance": -1}, "guidance >= 0"),
         ({"guidance": float("nan")}, "finite guidance"),
         ({"dtype": "int8"}, "'float32', 'float16', 'bfloat16'"),
         ({"height": 100}, "multiple of 8"),
-        ({"width": 0}, "width >= 8"),
     ):
         with pytest.raises(ValueError, match=text):
             RenderSettings(**{"model": "a/b", **wrong})
-    for wrong in ({"steps": 2.5}, {"guidance": "7"}, {"negative": None}, {"height": "64"}):
-        with pytest.raises(TypeError, match="Expected"):
-            RenderSettings(**{"model": "a/b", **wrong})
+    with pytest.raises(TypeError, match="Expected steps"):
+        RenderSettings(model="a/b", steps=2.5)
     assert check_seed(MAX_SEED) == MAX_SEED
     for wrong in (-1, MAX_SEED + 1):
         with pytest.raises(ValueError, match="seed"):

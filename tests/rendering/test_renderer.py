@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import logging
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from edpbrl_gym.rendering import Renderer, RenderSettings, load_pipeline
-from edpbrl_gym.rendering.pipelines import generate
-from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
+from edpbrl_gym.rendering import CachedRenderer, RenderSettings
+from edpbrl_gym.rendering.diffusers import load_pipeline
+from edpbrl_gym.rendering.diffusers.pipelines import generate
+from tests.helpers.tiny_diffusion import renderer_of, save_tiny_stable_diffusion
 
 PROMPTS = ["a gate", "a gate, warm sunshine", "", "Zürich at dawn, 霧"]
 SEEDS = [0, 1, 2, 2**63 - 1]
@@ -33,10 +33,10 @@ def levels(png: bytes) -> np.ndarray:
 class Calls:
     """Counts the calls of the UNet and the images in each; refuses more than ``limit`` as torch's allocator does."""
 
-    def __init__(self, renderer: Renderer, limit: int | None = None) -> None:
+    def __init__(self, renderer: CachedRenderer, limit: int | None = None) -> None:
         self.sizes: list[int] = []
         self.limit = limit
-        renderer.loaded.pipeline.unet.register_forward_pre_hook(self._before)
+        renderer.renderer.loaded.pipeline.unet.register_forward_pre_hook(self._before)
 
     def _before(self, module, arguments):
         import torch
@@ -51,7 +51,7 @@ def test_images_are_those_of_diffusers_itself(model, tmp_path):
     import torch
 
     before = torch.get_rng_state()
-    images = Renderer(settings_of(model), cache_folder=tmp_path).render(PROMPTS, seed=SEEDS)
+    images = renderer_of(settings_of(model), cache_folder=tmp_path).render(PROMPTS, seed=SEEDS)
     assert torch.equal(before, torch.get_rng_state())
     plain = diffusers.StableDiffusionPipeline.from_pretrained(model)
     plain.set_progress_bar_config(disable=True)
@@ -77,55 +77,35 @@ def test_batch_and_single_agree(scheduler, changes, tmp_path):
     settings = settings_of(folder, **changes)
     loaded = load_pipeline(settings)
     assert type(loaded.pipeline.scheduler).__name__ == scheduler
-    together, _ = generate(loaded, settings, PROMPTS, SEEDS)
-    backwards, _ = generate(loaded, settings, PROMPTS[::-1], SEEDS[::-1])
+    together, *_ = generate(loaded, settings, PROMPTS, SEEDS)
+    backwards, *_ = generate(loaded, settings, PROMPTS[::-1], SEEDS[::-1])
     assert together.shape == (4, settings.height or 64, settings.width or 64, 3)
     for i, (prompt, seed) in enumerate(zip(PROMPTS, SEEDS, strict=True)):
-        alone, _ = generate(loaded, settings, [prompt], [seed])
+        alone, *_ = generate(loaded, settings, [prompt], [seed])
         assert np.abs(alone[0] - together[i]).max() < 1e-5
         assert np.abs(backwards[3 - i] - together[i]).max() < 1e-5
         assert np.abs(together[i] - together[i - 1]).max() > 1e-3
-    singles = Renderer(settings, cache_folder=tmp_path / "singles", batch_size=1).render(PROMPTS, seed=SEEDS)
-    batches = Renderer(settings, cache_folder=tmp_path / "batches", batch_size=3).render(PROMPTS, seed=SEEDS)
+    singles = renderer_of(settings, cache_folder=tmp_path / "singles", batch_size=1).render(PROMPTS, seed=SEEDS)
+    batches = renderer_of(settings, cache_folder=tmp_path / "batches", batch_size=3).render(PROMPTS, seed=SEEDS)
     for one, other in zip(singles, batches, strict=True):
         assert one.key == other.key
         assert np.abs(levels(one.png) - levels(other.png)).max() <= 1
 
 
 def test_a_cache_hit_returns_the_same_bytes_without_the_model(model, tmp_path):
-    first = Renderer(settings_of(model), cache_folder=tmp_path).render(PROMPTS, seed=7)
+    first = renderer_of(settings_of(model), cache_folder=tmp_path).render(PROMPTS, seed=7)
     data = [image.png for image in first]
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")}
-    again = Renderer(settings_of(model), cache_folder=tmp_path)
+    again = renderer_of(settings_of(model), cache_folder=tmp_path)
     seen = []
     images = again.render(PROMPTS[::-1] + PROMPTS, seed=7, progress=lambda done, total: seen.append((done, total)))
     assert [image.png for image in images] == data[::-1] + data
-    assert seen == [(4, 4)] and "loaded" not in again.__dict__
+    assert seen == [(4, 4)] and "loaded" not in again.renderer.__dict__
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")}
     # a damaged file is rendered again, to the same pixels
     first[0].path.write_bytes(data[0][:100])
     restored = again.render(PROMPTS, seed=7)[0]
     assert np.abs(levels(restored.png) - levels(data[0])).max() <= 1
-
-
-def test_equal_prompts_are_rendered_once(model, tmp_path):
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path, batch_size=8)
-    calls = Calls(renderer)
-    images = renderer.render(["a gate", "a sea", "a gate", "a gate"], seed=[0, 0, 0, 1])
-    assert set(calls.sizes) == {2 * 3}  # guidance runs every image twice
-    assert images[0] == images[2] and len({image.key for image in images}) == 3
-    assert images[0].sha256 != images[3].sha256
-    assert renderer.render([]) == []
-
-
-def test_a_turbo_class_model_takes_few_steps_and_no_guidance(model, tmp_path):
-    renderer = Renderer(settings_of(model, steps=1, guidance=0), cache_folder=tmp_path)
-    calls = Calls(renderer)
-    turbo = renderer.render(PROMPTS)
-    assert calls.sizes == [4]
-    assert {image.key for image in turbo}.isdisjoint(
-        image.key for image in Renderer(settings_of(model), cache_folder=tmp_path).render(PROMPTS)
-    )
 
 
 def test_a_stop_loses_at_most_one_batch(model, tmp_path):
@@ -134,19 +114,19 @@ def test_a_stop_loses_at_most_one_batch(model, tmp_path):
     class Stop(KeyboardInterrupt):
         pass
 
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path, batch_size=2)
+    renderer = renderer_of(settings_of(model), cache_folder=tmp_path, batch_size=2)
     calls = Calls(renderer)
 
     def stop_in_the_third_batch(module, arguments):
         if len(calls.sizes) == 2 * 4 + 2:  # PNDM runs 4 calls for 3 steps
             raise Stop
 
-    renderer.loaded.pipeline.unet.register_forward_pre_hook(stop_in_the_third_batch)
+    renderer.renderer.loaded.pipeline.unet.register_forward_pre_hook(stop_in_the_third_batch)
     seen = []
     with pytest.raises(Stop):
         renderer.render(prompts, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 7), (2, 7), (4, 7)]
-    resumed = Renderer(settings_of(model), cache_folder=tmp_path, batch_size=2)
+    resumed = renderer_of(settings_of(model), cache_folder=tmp_path, batch_size=2)
     calls = Calls(resumed)
     seen.clear()
     images = resumed.render(prompts, progress=lambda done, total: seen.append((done, total)))
@@ -156,12 +136,12 @@ def test_a_stop_loses_at_most_one_batch(model, tmp_path):
 
 def test_out_of_memory_halves_the_batch_and_goes_on(model, tmp_path, caplog):
     prompts = [f"a gate, number {i}" for i in range(6)]
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path / "short", batch_size=6)
+    renderer = renderer_of(settings_of(model), cache_folder=tmp_path / "short", batch_size=6)
     calls = Calls(renderer, limit=2 * 2)
     images = renderer.render(prompts)
     assert calls.sizes == [12, 6] + [4] * 4 * 3 and renderer.batch_size == 2  # 6 -> 3 -> 2, and guidance doubles
     assert "Out of memory with 6 images at once; continuing with 3" in caplog.text
-    plain = Renderer(settings_of(model), cache_folder=tmp_path / "plenty", batch_size=6).render(prompts)
+    plain = renderer_of(settings_of(model), cache_folder=tmp_path / "plenty", batch_size=6).render(prompts)
     for one, other in zip(images, plain, strict=True):
         assert one.key == other.key and np.abs(levels(one.png) - levels(other.png)).max() <= 1
     calls.limit = 0
@@ -169,49 +149,10 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, tmp_path, caplog):
         renderer.render(["another"])
 
 
-def test_other_errors_are_not_taken_for_a_lack_of_memory(model, tmp_path):
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path, batch_size=1)
-    calls = Calls(renderer)
-
-    def fail(module, arguments):
-        if len(calls.sizes) > 4:
-            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    renderer.loaded.pipeline.unet.register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        renderer.render(["one", "two"])
-    assert renderer.cache.get(Renderer(settings_of(model), cache_folder=tmp_path).render(["one"])[0].key)
-    assert len(list(tmp_path.rglob("*.png"))) == 1
-
-
-def test_long_prompts_get_their_image_and_no_prompt_gets_into_the_logs(model, tmp_path, caplog, capfd):
-    caplog.set_level(logging.WARNING)
-    beginning = "photo " + "a " * 74  # 75 tokens and the two marks fill CLIP's 77
-    images = Renderer(settings_of(model), cache_folder=tmp_path).render([beginning, beginning + "sea", "photo"])
-    assert [image.cut for image in images] == [False, True, False]
-    assert images[0].key != images[1].key
-    assert np.abs(levels(images[0].png) - levels(images[1].png)).max() <= 1  # the end was not read
-    said = caplog.text + "".join(capfd.readouterr())
-    assert "1 of 3 prompts are longer than the model reads" in said
-    assert "photo" not in said and "sea" not in said
-
-
-def test_flagged_images_are_marked(tmp_path):
-    for flagging in (True, False):
-        folder = save_tiny_stable_diffusion(tmp_path / f"model-{flagging}", safety_checker=True, flagging=flagging)
-        renderer = Renderer(settings_of(folder), cache_folder=tmp_path / "images")
-        images = renderer.render(PROMPTS[:2])
-        assert renderer.loaded.pipeline.safety_checker is not None
-        assert [image.flagged for image in images] == [flagging] * 2
-        assert (levels(images[0].png).max() == 0) == flagging  # the pipeline blackens what it flags
-        again = Renderer(settings_of(folder), cache_folder=tmp_path / "images").render(PROMPTS[:2])
-        assert again == images
-
-
 def test_each_flag_stays_with_its_image(tmp_path):
     folder = save_tiny_stable_diffusion(tmp_path / "model", safety_checker=True, flagging=False)
-    renderer = Renderer(settings_of(folder), cache_folder=tmp_path / "images", batch_size=4)
-    checker = renderer.loaded.pipeline.safety_checker
+    renderer = renderer_of(settings_of(folder), cache_folder=tmp_path / "images", batch_size=4)
+    checker = renderer.renderer.loaded.pipeline.safety_checker
     forward, seen = checker.forward, []
 
     def flag_the_dark_ones(clip_input, images):
@@ -228,26 +169,25 @@ def test_each_flag_stays_with_its_image(tmp_path):
 def test_broken_numbers_are_not_kept(model, tmp_path):
     import torch
 
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path)
+    renderer = renderer_of(settings_of(model), cache_folder=tmp_path)
     with torch.no_grad():
-        renderer.loaded.pipeline.vae.decoder.conv_in.weight.fill_(float("nan"))
+        renderer.renderer.loaded.pipeline.vae.decoder.conv_in.weight.fill_(float("nan"))
     with pytest.raises(ValueError, match="Expected finite pixels.*NaN or infinity in dtype float32"):
         renderer.render(["a gate"])
     assert not list(tmp_path.rglob("*.png"))
 
 
 def test_wrong_arguments_are_explained(model, tmp_path):
-    renderer = Renderer(settings_of(model), cache_folder=tmp_path)
-    with pytest.raises(TypeError, match=r"single text; write \[prompt\]"):
-        renderer.render("a gate")
-    with pytest.raises(TypeError, match="got int at index 1"):
-        renderer.render(["a gate", 3])
-    with pytest.raises(ValueError, match="each of the 2 prompts, got 3 seeds"):
-        renderer.render(["a", "b"], seed=[1, 2, 3])
-    with pytest.raises(ValueError, match=r"Expected seed\[1\] >= 0"):
-        renderer.render(["a", "b"], seed=np.array([1, -1]))
-    with pytest.raises(TypeError, match="Expected seed as an integer"):
-        renderer.render(["a", "b"], seed=1.5)
+    renderer = renderer_of(settings_of(model), cache_folder=tmp_path)
+    for prompts, seed, error, said in (
+        ("a gate", 0, TypeError, r"single text; write \[prompt\]"),
+        (["a gate", 3], 0, TypeError, "got int at index 1"),
+        (["a", "b"], [1, 2, 3], ValueError, "each of the 2 prompts, got 3 seeds"),
+        (["a", "b"], np.array([1, -1]), ValueError, r"Expected seed\[1\] >= 0"),
+        (["a", "b"], 1.5, TypeError, "Expected seed as an integer"),
+    ):
+        with pytest.raises(error, match=said):
+            renderer.render(prompts, seed=seed)
     with pytest.raises(ValueError, match="batch_size >= 1"):
-        Renderer(settings_of(model), cache_folder=tmp_path, batch_size=0)
-    assert "loaded" not in renderer.__dict__
+        renderer_of(settings_of(model), cache_folder=tmp_path, batch_size=0)
+    assert "loaded" not in renderer.renderer.__dict__

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
 
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.likelihood import BestOf, Ranking
-from edpbrl_gym.likelihood.choice import fisher_information
 from edpbrl_gym.session import StoppingRule
-from edpbrl_gym.session.forecast import expected_information, forecast_accuracy, match_accuracy, sampled_accuracy
+from edpbrl_gym.session.outlook import forecast_accuracy, match_accuracy
 
 D = 5
 
@@ -44,23 +41,6 @@ def test_without_knowledge_it_is_the_arcsine():
     np.testing.assert_allclose(forecast_accuracy(posterior, information, pairs, further), expected, atol=4e-3)
 
 
-def test_it_is_the_orthant_probability():
-    """P(theta . x and m_n . x have one sign), jointly normal with covariance t_n^2."""
-    posterior, information, pairs = case(seed=4, pairs=6)
-    for n in (1, 4, 30):
-        expected = []
-        for x in pairs:
-            now = x @ np.linalg.inv(posterior.precision) @ x
-            told = now - x @ np.linalg.inv(posterior.precision + n * information) @ x
-            covariance = np.array([[now, told], [told, told]])
-            mean = np.full(2, posterior.mean @ x)
-            expected.append(
-                multivariate_normal(mean, covariance).cdf([0, 0]) + multivariate_normal(-mean, covariance).cdf([0, 0])
-            )
-        found = forecast_accuracy(posterior, information, pairs, [n])[0]
-        assert found == pytest.approx(np.mean(expected), abs=3e-3)
-
-
 def test_it_comes_true_where_the_model_is_right():
     """Gaussian answers y = A theta + noise: the future estimates, lived through, are as accurate as predicted."""
     posterior, _, pairs = case(seed=2)
@@ -89,37 +69,6 @@ def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
     assert forecast_accuracy(wider, information, pairs, [0])[0] == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_without_an_estimate_the_width_is_left():
-    posterior, _, pairs = case(centred=True)
-    assert match_accuracy(posterior, pairs, 0.5) is posterior
-    assert sampled_accuracy(posterior.mean, posterior.draws(50, np.random.default_rng(0)), pairs) == 0.5
-
-
-def test_the_sampled_accuracy_is_the_gaussians_for_gaussian_draws():
-    posterior, _, pairs = case()
-    draws = posterior.draws(200_000, np.random.default_rng(0))
-    assert sampled_accuracy(posterior.mean, draws, pairs) == pytest.approx(posterior.expected_accuracy(pairs), abs=2e-3)
-
-
-def test_pairs_without_a_difference_are_guesses():
-    posterior, information, pairs = case()
-    curve = forecast_accuracy(posterior, information, np.concatenate([pairs, np.zeros((40, D))]), [0, 10])
-    np.testing.assert_allclose(curve, (forecast_accuracy(posterior, information, pairs, [0, 10]) + 0.5) / 2)
-
-
-@pytest.mark.parametrize("model", [BestOf(), Ranking()])
-def test_the_expected_information_is_the_mean_over_questions_and_draws(model):
-    posterior, _, _ = case()
-    options = np.random.default_rng(1).normal(size=(7, 3, D))
-    thetas = posterior.draws(5, np.random.default_rng(2))
-    found = expected_information(model, options, thetas)
-    expected = np.mean([model.information(one[None], theta) for one in options for theta in thetas], axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    if isinstance(model, BestOf):
-        brute = np.mean([fisher_information(options, theta) / 7 for theta in thetas], axis=0)
-        np.testing.assert_allclose(found, brute, rtol=1e-10)
-
-
 def test_the_stopping_rule_decides_in_this_order():
     rule = StoppingRule(target=0.8, gain=0.02, lookahead=10, minimum=5)
     assert rule.decide(4, 0.99, 0.99) == (False, "4 of at least 5 answers")
@@ -129,17 +78,3 @@ def test_the_stopping_rule_decides_in_this_order():
     assert stop and "10 more questions would gain 1.0%, less than 2.0%" in reason
     stop, reason = rule.decide(5, 0.7, 0.75)
     assert not stop and reason == "predicted accuracy 70.0%; 10 more questions would gain 5.0%"
-
-
-def test_bad_arguments_are_named():
-    posterior, information, pairs = case()
-    for arguments, message in (
-        ((posterior, information, pairs[:0], [0]), "at least one pair"),
-        ((posterior, information, pairs[:, :3], [0]), "differences of shape"),
-        ((posterior, information[:3, :3], pairs, [0]), "information of shape"),
-        ((posterior, information, pairs, [-1]), "further in 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            forecast_accuracy(*arguments)
-    with pytest.raises(ValueError, match="at least one question"):
-        expected_information(BestOf(), np.empty((0, 3, D)), posterior.mean[None])

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, RandomPlanner
-from edpbrl_gym.planners.pool import RulePlanner
+from edpbrl_gym.planners.rules import RulePlanner
 from edpbrl_gym.session import Session
 from tests.helpers.session_planners import WORDS, D, encoder
 
@@ -47,20 +47,6 @@ def open_session(planner, folder=None):
 
 def best_of(question):
     return int((question.features.astype(np.float64) @ TASTE).argmax())
-
-
-@pytest.mark.parametrize("kind", sorted(PLANNERS))
-def test_an_estimate_looked_at_before_a_question_does_not_go_stale(kind):
-    plain, watched = open_session(PLANNERS[kind]()), open_session(PLANNERS[kind]())
-    for _ in range(9):
-        for session in (plain, watched):
-            session.tell(best_of(session.ask()))
-        _ = watched.estimate, watched.ask()
-        fresh = PLANNERS[kind]()
-        fresh.tell(np.array(watched.comparisons.features), watched.comparisons.responses)
-        np.testing.assert_array_equal(watched.estimate.theta, fresh.estimate.theta)
-        np.testing.assert_array_equal(watched.posterior.precision, fresh.posterior.precision)
-        np.testing.assert_array_equal(plain.ask().tokens, watched.ask().tokens)
 
 
 class Looking(RuleBasedStateMachine):

@@ -10,10 +10,9 @@ import pytest
 from edpbrl_gym.estimation import VocabularyPrior
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners import ComposedFeatures, make_planner
-from edpbrl_gym.session import Session, run
-from edpbrl_gym.session.outlook import _shares
+from edpbrl_gym.session import run
 from tests.helpers.communities import known_types
-from tests.helpers.session_planners import WORDS, D, encoder, same, session
+from tests.helpers.session_planners import WORDS, D, encoder, resume, same, session
 
 MEANS = 3.0 * np.eye(2, D)
 TOKENS = encoder().encode(WORDS.all_tokens)
@@ -29,29 +28,20 @@ def population():
     return known_types(MEANS)
 
 
-def resume(folder, population, prior="same"):
-    chosen = population if prior == "same" else prior
-    return Session.resume(folder, planner(population), vocabulary=WORDS, encoder=encoder(), prior=chosen)
-
-
 def test_a_session_under_a_population_is_resumed_as_it_was(population, tmp_path):
     with session(planner(population), prior=population, folder=tmp_path / "one") as one:
         run(one, SyntheticUser(MEANS[1]), 7)
         shown = one.progress((0, 6)).curve
         with pytest.raises(RuntimeError, match="open"):
-            resume(tmp_path / "one", population)
+            resume(tmp_path / "one", planner(population), prior=population)
         one.close()
-        with resume(tmp_path / "one", population) as other:
-            same(one_in_memory(population), other)
+        with resume(tmp_path / "one", planner(population), prior=population) as other:
+            in_memory = session(planner(population), prior=population)
+            run(in_memory, SyntheticUser(MEANS[1]), 7)
+            same(in_memory, other)
             np.testing.assert_array_equal(other.progress((0, 6)).curve, shown)
     settings = json.loads((tmp_path / "one/session.json").read_text())
     assert settings["population"] == settings["population_of_the_planner"] == population.fingerprint
-
-
-def one_in_memory(population):
-    one = session(planner(population), prior=population)
-    run(one, SyntheticUser(MEANS[1]), 7)
-    return one
 
 
 def test_another_population_is_refused(population, tmp_path):
@@ -64,17 +54,14 @@ def test_another_population_is_refused(population, tmp_path):
         (other, population, "the population of the planner"),
     ):
         with pytest.raises(ValueError, match=said) as refused:
-            resume(tmp_path / "one", chosen, prior)
+            resume(tmp_path / "one", planner(chosen), prior=prior)
         assert population.fingerprint in str(refused.value)
-    resume(tmp_path / "one", population).close()
-
-
-def test_a_session_without_a_population_is_not_resumed_with_one(population, tmp_path):
-    with session(folder=tmp_path / "one") as one:
+    resume(tmp_path / "one", planner(population), prior=population).close()
+    with session(folder=tmp_path / "none") as one:
         run(one, SyntheticUser(MEANS[1]), 2)
-    assert "population" not in json.loads((tmp_path / "one/session.json").read_text())
+    assert "population" not in json.loads((tmp_path / "none/session.json").read_text())
     with pytest.raises(ValueError, match=r"the population with .*None"):
-        Session.resume(tmp_path / "one", one.planner, vocabulary=WORDS, encoder=encoder(), prior=population)
+        resume(tmp_path / "none", one.planner, prior=population)
 
 
 def test_draws_and_forecast_are_those_of_the_mixture(population):
@@ -92,19 +79,3 @@ def test_draws_and_forecast_are_those_of_the_mixture(population):
     progress = one.progress((0, 12))
     assert 0.5 <= progress.accuracy <= progress.curve[-1] <= 1.0
     assert len(one.recommend(2)) == 2
-
-
-def test_a_person_unlike_all_others_is_drawn_from_the_vocabulary(population):
-    """Half of the fallback's draws are under the prior of all embeddings, as without a population."""
-    one = session(planner(population), prior=population)
-    run(one, SyntheticUser(-30.0 * np.eye(D)[3]), 12)
-    terms = one.comparisons.terms(one.model)
-    fit, draws = one.outlook.fit_and_draws(terms)
-    assert fit.fallback_weight > 0.5 and fit.alone is not None
-    counts = _shares(fit)
-    assert sum(counts) == len(draws) == 320
-    base = 0.5 * fit.weights[fit.size] + 0.5 * fit.fallback_weight
-    assert counts[fit.size] == pytest.approx(320 * base, abs=len(counts))
-    assert draws.mean(axis=0)[3] < 0.0
-    other = session(planner(population), prior=population.with_fallback(VocabularyPrior(TOKENS, power=0.75)))
-    assert other.outlook.prior.fallback is other.outlook.given_prior.fallback

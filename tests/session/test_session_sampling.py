@@ -5,7 +5,7 @@ import pytest
 
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.likelihood import BestOf, Ranking, Response, WithTies
+from edpbrl_gym.likelihood import BestOf, Ranking, WithTies
 from edpbrl_gym.session import sample_posterior
 
 D = 3
@@ -56,28 +56,6 @@ def test_answers_without_doubt_are_where_laplace_fails():
     assert np.abs((posterior.mean - mean) / sizes).max() > 0.3
     draws = sample_posterior(posterior, terms, draws=20_000, rng=np.random.default_rng(3), chains=50, thin=2)
     assert np.abs((draws.mean(axis=0) - mean) / sizes).max() < 0.12
-
-
-def test_one_dimension_by_quadrature():
-    options = np.array([[[0.0], [1.0]]] * 4)
-    terms = BestOf().terms(options, [Response.best(1)] * 4)
-    posterior = Posterior.from_estimate(estimate(terms, regularization=0.2))
-    grid = np.linspace(-15, 30, 20_001)
-    logs = np.array([terms.log_likelihood([x]) for x in grid]) - 0.1 * grid**2
-    density = np.exp(logs - logs.max())
-    cumulative = np.cumsum(density) / density.sum()
-    draws = sample_posterior(posterior, terms, draws=40_000, rng=np.random.default_rng(0), chains=100, thin=2)[:, 0]
-    for level in (0.05, 0.25, 0.5, 0.75, 0.95):
-        expected = grid[np.searchsorted(cumulative, level)]
-        assert (draws <= expected).mean() == pytest.approx(level, abs=0.015)
-
-
-def test_without_answers_it_is_the_prior():
-    terms = BestOf().terms(np.empty((0, 3, D)), [])
-    prior = Posterior(np.ones(D), 4 * np.eye(D))
-    draws = sample_posterior(prior, terms, draws=20_000, rng=np.random.default_rng(0))
-    np.testing.assert_allclose(draws.mean(axis=0), 1.0, atol=0.02)
-    np.testing.assert_allclose(np.cov(draws.T), np.eye(D) / 4, atol=0.02)
 
 
 def test_it_is_seeded_and_gives_what_was_asked_for():

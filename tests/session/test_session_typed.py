@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edpbrl_gym.likelihood import BestWorst, PartialRanking, Response
-from edpbrl_gym.session import AnswerForm, Recommendation, StoppingRule, Wish, different, standings
+from edpbrl_gym.likelihood import Response
+from edpbrl_gym.session import AnswerForm, StoppingRule, Wish, standings
 from edpbrl_gym.session.typed import Taps, in_words
 from tests.helpers.session_planners import WORDS, D, encoder
 
@@ -30,7 +30,7 @@ from tests.helpers.session_planners import WORDS, D, encoder
     ],
 )
 def test_lines(name, line, expected):
-    assert AnswerForm(name, 4).read(line) == expected
+    assert AnswerForm.named(name, 4).read(line) == expected
 
 
 @pytest.mark.parametrize("name", ["best", "best-worst", "ranking"])
@@ -39,39 +39,33 @@ def test_lines(name, line, expected):
 )
 def test_other_lines_are_refused_with_what_was_expected(name, line):
     with pytest.raises(ValueError, match=r"Expected .* 1 to 4.* u \(undo\).*got"):
-        AnswerForm(name, 4).read(line)
+        AnswerForm.named(name, 4).read(line)
 
 
 def test_best_and_worst_are_two():
     for line in ("3", "3 1 2", "r 1 2"):
         with pytest.raises(ValueError, match="first the best option and then the worst"):
-            AnswerForm("best-worst", 4).read(line)
+            AnswerForm.named("best-worst", 4).read(line)
     with pytest.raises(ValueError, match=">= 3"):
-        AnswerForm("best-worst", 2)
-
-
-def test_the_models_take_the_answers():
-    assert AnswerForm("best", 9).model == PartialRanking(1)
-    assert AnswerForm("best-worst", 4).model == BestWorst()
-    assert AnswerForm("ranking", 3).model == PartialRanking(2)
+        AnswerForm.named("best-worst", 2)
 
 
 @given(
     st.sampled_from(["best", "best-worst", "ranking"]), st.integers(3, 9), st.text("123456789ru\x7f\nxq", max_size=12)
 )
 def test_keys_complete_an_answer_that_the_model_takes_or_nothing(name, count, keys):
-    form = AnswerForm(name, count)
+    form = AnswerForm.named(name, count)
     taps = Taps(form)
     for key in keys:
         done = taps.press({"\n": "enter", "\x7f": "backspace"}.get(key, key))
         if isinstance(done, Response):
-            assert done.kind in form.model.kinds and done.checked(count) == done
+            assert done.kind in form.format.kinds and done.checked(count) == done
             assert form.read(in_words(done)) == done
             return
         if done is not None:
             assert key in "uq" and done.value == key
             return
-        assert len(set(taps.order)) == len(taps.order) < count
+        assert len(set(taps.numbers)) == len(taps.numbers) < count
 
 
 def pressed(form, *keys):
@@ -80,16 +74,16 @@ def pressed(form, *keys):
 
 
 def test_keys():
-    form = AnswerForm("best", 9)
+    form = AnswerForm.named("best", 9)
     assert pressed(form, "7") == Response.best(6)
     assert pressed(form, "R", "7", "2", "7", "enter") == Response.partial((6, 1))
     assert pressed(form, "r", "7", "u", "u", "3") == Response.best(2)  # U takes back the tap, then the ranking
     assert pressed(form, "r", "enter") is None
     assert pressed(form, "r", *"12345678") == Response.ranking(range(9))
-    assert pressed(AnswerForm("best-worst", 4), "4", "4", "1") == Response.best_worst(3, 0)
-    assert pressed(AnswerForm("best-worst", 4), "r") is None
+    assert pressed(AnswerForm.named("best-worst", 4), "4", "4", "1") == Response.best_worst(3, 0)
+    assert pressed(AnswerForm.named("best-worst", 4), "r") is None
     with pytest.raises(ValueError, match="at most 9"):
-        Taps(AnswerForm("best", 10))
+        Taps(AnswerForm.named("best", 10))
 
 
 @given(st.lists(st.floats(0.0, 0.08), min_size=50, max_size=50), st.integers(0, 30))
@@ -113,13 +107,3 @@ def test_standings_are_shares_of_random_prompts():
         np.testing.assert_allclose(
             (found.share, found.low, found.high), (shares.mean(), *np.quantile(shares, (0.05, 0.95))), atol=2e-3
         )
-
-
-def test_different_prompts_come_before_alike_ones():
-    def prompt(*tokens):
-        return Recommendation(str(tokens), 1.0, 0.0, 2.0, tokens)
-
-    found = [prompt(0, 0, 0, 0), prompt(0, 0, 0, 1), prompt(0, 0, 1, 1), prompt(0, 1, 1, 1), prompt(2, 1, 0, 0)]
-    assert different(found, 3) == [found[0], found[2], found[4]]
-    assert different(found, 4) == [found[0], found[1], found[2], found[4]]
-    assert different(found, 9) == found

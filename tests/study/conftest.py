@@ -1,4 +1,4 @@
-"""Databases for the tests of the study: a file, and PostgreSQL where it is installed."""
+"""For the tests of the study: databases (a file, and PostgreSQL where it is installed), and servers without pages."""
 
 from __future__ import annotations
 
@@ -30,3 +30,19 @@ def url(request, tmp_path):
     from tests.helpers.postgres import new_database
 
     return new_database(request.getfixturevalue("postgres"), f"t{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def serve():
+    """Start servers without pages; those of a test are stopped after it."""
+    from tests.helpers.oracle_studies import Server
+
+    started = []
+
+    def start(config, url=""):
+        started.append(Server(config, url))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edpbrl_gym.study.arms import arm_of
+from edpbrl_gym.comparisons.question_files import write_questions
+from edpbrl_gym.study.checks import examine
 from edpbrl_gym.study.config import Arm
-from edpbrl_gym.study.config_reading import config_of, read_config
-from edpbrl_gym.study.template import write_template
-from edpbrl_gym.study.toml_reading import Mistakes
+from edpbrl_gym.study.config_reading import Mistakes, config_of, read_config
+from edpbrl_gym.study.schedule import arm_of
+from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.studies import SMALL, write_study
 
@@ -38,36 +39,11 @@ def mistakes(document, folder):
     return error.value.mistakes
 
 
-def test_the_template_is_a_study_without_mistakes(tmp_path):
-    files = write_template(tmp_path / "new")
-    config = read_config(tmp_path / "new")
-    assert [arm.name for arm in config.arms] == ["adaptive", "random"]
-    assert all(path.read_text(encoding="utf-8").isascii() for path in files)
-    before = [path.read_bytes() for path in files]
-    with pytest.raises(FileExistsError):
-        write_template(tmp_path / "new")
-    assert [path.read_bytes() for path in files] == before
-
-
-def test_the_defaults_that_the_template_names_are_the_defaults(tmp_path):
-    """Without the comment signs of its optional values, the template gives the same configuration."""
-    write_template(tmp_path)
-    path = tmp_path / "study.toml"
-    plain = read_config(tmp_path)
-    text = path.read_text(encoding="utf-8")
-    for line in ("cant_tell = true", "undo = true", 'encoder = "minilm"'):
-        assert f"# {line}" in text
-        text = text.replace(f"# {line}", line)
-    path.write_text(text, encoding="utf-8")
-    assert read_config(tmp_path).fingerprint == plain.fingerprint
-
-
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
         (("questions", "number"), "thirty", "questions.number: expected a whole number of at least 1 and at most 1000"),
         (("questions", "number"), True, "questions.number"),
-        (("questions", "options"), 13, "questions.options"),
         (("questions", "format"), "bestworst", "did you mean 'best_worst'?"),
         (("questions", "nubmer"), 3, "did you mean 'number'?"),
         (("questions", "undo"), "yes", "questions.undo: expected true or false"),
@@ -76,36 +52,23 @@ def test_the_defaults_that_the_template_names_are_the_defaults(tmp_path):
         (("arms",), [], "expected at least one arm, got none"),
         (("arms", 0, "prior"), "nobody.safetensors", "arms[1].prior"),
         (("arms", 0, "file"), "study.toml", "arms[1].file"),
-        (("arms", 0), {"name": "loop", "planner": "oracle", "file": "study.toml"}, "arms[1].file"),
         (("arms", 0), {"name": "loop", "planner": "oracle", "options": {"draws": 3}}, "come from HumanOracle"),
-        (("arms", 0), {"name": "loop", "planner": "oracle", "prior": "study.toml"}, "arms[1].prior: expected none"),
         (("languages",), ["en", "de"], "consent.de.txt"),
         (("languages",), ["english language"], "languages"),
         (("title",), " ", "title: expected the title in quotes"),
-        (("consent", "version"), 1, "consent.version"),
         (("database",), "mysql://x", "database"),
         (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
-        (("checks", "repeated"), 4, "checks.repeated"),
         (("checks", "test"), 7, "checks.test: expected a whole number of at least 0 and at most 6"),
         (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
         (("renderer",), {"size": 512}, "renderer.model"),
         (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),
     ],
 )
-def test_a_mistake_is_explained_by_its_key(folder, path, value, said):
-    assert any(said in one for one in mistakes(changed(*path, value=value), folder))
-
-
-def test_all_mistakes_are_listed_at_once(folder):
-    document = changed("questions", "number", value=0)
-    document["questions"]["format"] = "worst"
+def test_a_mistake_is_explained_by_its_key_also_beside_others(folder, path, value, said):
+    document = changed(*path, value=value)
     document["colour"] = "blue"
-    document["arms"][0]["planner"] = 3
     found = mistakes(document, folder)
-    assert len(found) == 4
-    assert {one.partition(":")[0] for one in found} == {
-        "questions.number", "questions.format", "colour", "arms[1].planner"
-    }  # fmt: skip
+    assert any(said in one for one in found) and any(one.startswith("colour: expected") for one in found)
 
 
 VALUES = st.recursive(
@@ -127,7 +90,7 @@ def places(value, path=()):
 PLACES = sorted(places(tomllib.loads(SMALL)), key=str)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4))
 def test_any_document_gives_a_configuration_or_its_mistakes(folder, changes):
     document = tomllib.loads(SMALL)
@@ -145,16 +108,6 @@ def test_any_document_gives_a_configuration_or_its_mistakes(folder, changes):
         assert error.mistakes and all(": expected " in one for one in error.mistakes)
     else:
         assert len(config.fingerprint) == 64 and config.arms
-
-
-@settings(max_examples=100)
-@given(key=st.text(min_size=1, max_size=12), table=st.sampled_from(["questions", "checks", "practice", "consent"]))
-def test_unknown_keys_are_never_ignored(folder, key, table):
-    document = tomllib.loads(SMALL)
-    if key in document[table]:
-        return
-    document[table][key] = object()  # of no type that a known key has
-    assert any(one.startswith(f"{table}.{key}: expected ") for one in mistakes(document, folder))
 
 
 def test_what_is_no_toml_is_one_mistake_with_its_line(tmp_path):
@@ -188,54 +141,28 @@ def test_every_block_has_each_arm_as_often_as_its_weight(weights, seed, blocks):
         assert sorted(names) == sorted(arm.name for arm in arms for _ in range(arm.weight))
 
 
-def test_the_order_of_arms_differs_between_blocks():
-    arms = [Arm("a", "random"), Arm("b", "random")]
-    orders = {arm_of(arms, 2 * block, 0).name for block in range(20)}
-    assert orders == {"a", "b"}
-
-
 def test_checks_ask_the_first_question_of_every_arm(folder):
-    from edpbrl_gym.study.checks import examine
-
     plan, _ = examine(read_config(folder), encoder=CountingEncoder())
     assert [len(set(arm.texts)) for arm in plan.arms] == [3, 3]
     assert plan.questions == 6 + 1 + 1 + 2 and plan.minutes > 2
     assert [arm.share for arm in plan.arms] == pytest.approx([1 / 3, 2 / 3])
 
 
-def test_an_oracles_arm_has_no_stopping_rule(folder):
-    document = changed("arms", 0, "planner", value="oracle")
-    document["questions"]["stop_when_sure"] = {"minimum": 6}
-    [mistake] = mistakes(document, folder)
-    assert mistake.startswith("arms[1].planner: expected a planner that learns")
-
-
 def test_checks_list_the_mistakes_of_all_arms(tmp_path):
-    from edpbrl_gym.study.checks import examine
-
     text = SMALL.replace('planner = "adaptive"', 'planner = "adaptive"\noptions = {drews = 3}')
-    text += '\n[[arms]]\nname = "pool"\nplanner = "botorch-bald"\n'
+    text += '\n[[arms]]\nname = "pool"\nplanner = "bald"\noptions = {rule_options = {beta = 1}}\n'
     config = read_config(write_study(tmp_path, text))
     with pytest.raises(Mistakes) as error:
         examine(config, encoder=CountingEncoder())
     first, second = error.value.mistakes
     assert "has no option 'drews'" in first and second.startswith("arms[3] (pool): ")
-
-
-def test_a_missing_vocabulary_is_one_mistake(tmp_path):
-    from edpbrl_gym.study.checks import examine
-
-    config = read_config(write_study(tmp_path, SMALL.replace('"words"', '"worlds"')))
-    with pytest.raises(Mistakes, match="questions: .*worlds"):
+    (tmp_path / "words").rename(tmp_path / "worlds")
+    with pytest.raises(Mistakes, match="questions: .*words"):
         examine(config, encoder=CountingEncoder())
 
 
 @pytest.mark.parametrize(("feedback", "per_episode"), [("prompt", 1), ("truncated", 3), ("state", 3)])
 def test_the_questions_of_a_file_are_asked_as_they_are(tmp_path, feedback, per_episode):
-    from edpbrl_gym.comparisons.question_files import write_questions
-    from edpbrl_gym.study.checks import examine
-    from edpbrl_gym.vocabulary import load_vocabulary
-
     text = SMALL[: SMALL.index("[[arms]]")].replace("number = 6", f'number = 6\nfeedback = "{feedback}"')
     folder = write_study(tmp_path / "study", text + '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\n')
     words = load_vocabulary(folder / "words")
@@ -254,6 +181,21 @@ def test_the_questions_of_a_file_are_asked_as_they_are(tmp_path, feedback, per_e
     for _, _, texts in questions:
         assert list(session.ask().texts) == texts
         session.tell(0)
-    write_questions(folder / "q.csv", questions[:-1])
-    with pytest.raises(Mistakes):
+    short = [(episode, step, texts[:2]) for episode, step, texts in questions]
+    for others, said in (
+        (questions[:-1], "questions"),
+        ([questions[0], *short[1:]], "3 options in .*got 2 in question 2"),
+    ):
+        write_questions(folder / "q.csv", others)
+        with pytest.raises(Mistakes, match=said):
+            examine(read_config(folder), encoder=CountingEncoder())
+
+
+def test_pictures_come_from_any_renderer_and_options_that_it_has_not_are_refused(tmp_path):
+    pytest.importorskip("PIL", reason="pictures are of the extra render")
+    own = '[renderer]\nmodel = "tests.rendering.test_loading:Service"\n'
+    folder = write_study(tmp_path, SMALL + own)
+    examine(read_config(folder), encoder=CountingEncoder())
+    (folder / "study.toml").write_text(SMALL + own + "steps = 3\n", encoding="utf-8")
+    with pytest.raises(Mistakes, match="renderer: Expected an option of the renderer .*got 'steps'"):
         examine(read_config(folder), encoder=CountingEncoder())

@@ -21,18 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edpbrl_gym._arrays import Floats, read_only
-from edpbrl_gym._validation import check_choice_of, check_count, check_number
+from edpbrl_gym._validation import check_choice_of, check_count, check_tolerance
 from edpbrl_gym.design import information
 from edpbrl_gym.design.certificate import certify
-from edpbrl_gym.design.deadline import Deadline, check_time_limit
-from edpbrl_gym.design.lost_prior import naming_a_lost_prior
-from edpbrl_gym.design.problem import DesignProblem
+from edpbrl_gym.design.problem import Deadline, DesignProblem, IterationState, check_time_limit, naming_a_lost_prior
 from edpbrl_gym.design.result import Design, IterationRecord, check_occupancy
-from edpbrl_gym.design.solvers.atoms import ActiveSet
-from edpbrl_gym.design.solvers.line_search import Segment, exact_step
-from edpbrl_gym.design.solvers.state import IterationState
+from edpbrl_gym.design.solvers.line_search import ActiveSet, Segment, exact_step
 
-__all__ = ["Variant", "frank_wolfe"]
+__all__ = ["Moments", "Variant", "frank_wolfe"]
 
 Variant = Literal["plain", "pairwise"]
 
@@ -40,8 +36,8 @@ _REFRESH = 50  # iterations between two computations of the moments from scratch
 
 
 @dataclass
-class _Moments:
-    """Mean occupancy with the moments that the information matrix needs."""
+class Moments:
+    """An occupancy with the moments of what it shows that the information matrix needs."""
 
     occupancy: Floats  # (H, M)
     rows: Floats  # (H, N)
@@ -49,23 +45,23 @@ class _Moments:
     means: Floats  # (H, d)
 
     @classmethod
-    def of(cls, problem: DesignProblem, occupancy: Floats) -> _Moments:
+    def of(cls, problem: DesignProblem, occupancy: Floats) -> Moments:
         rows = problem.mdp.row_occupancy(occupancy)
         second = information.second_moment(problem.features, rows.sum(axis=0))
         return cls(occupancy, rows, second, information.mean_features(problem.features, rows))
 
-    def moved(self, change: _Moments, step: float) -> _Moments:
+    def moved(self, change: Moments, step: float) -> Moments:
         """Moments after a step along a change; tiny negative entries are rounding."""
         occupancy = np.maximum(self.occupancy + step * change.occupancy, 0.0)
-        return _Moments(
+        return Moments(
             occupancy,
             np.maximum(self.rows + step * change.rows, 0.0),
             self.second + step * change.second,
             self.means + step * change.means,
         )
 
-    def minus(self, other: _Moments) -> _Moments:
-        return _Moments(
+    def minus(self, other: Moments) -> Moments:
+        return Moments(
             self.occupancy - other.occupancy,
             self.rows - other.rows,
             self.second - other.second,
@@ -80,7 +76,7 @@ class _Moments:
 class _Run:
     """State of a run: the current point is replaced only by a finished one, so it is complete at any interrupt."""
 
-    point: _Moments
+    point: Moments
     history: list[IterationRecord]
     steps: int = 0
     oracle_calls: int = 0
@@ -125,7 +121,7 @@ def frank_wolfe(
     """
     deadline = check_time_limit(time_limit)
     check_count(max_iterations, "max_iterations", minimum=0)
-    check_number(tolerance, "tolerance", minimum=0.0)
+    check_tolerance(tolerance)
     check_choice_of(variant, "variant", ("plain", "pairwise"))
     begin = time.perf_counter()
     if start is None:
@@ -133,7 +129,7 @@ def frank_wolfe(
     else:
         first = np.array(start, dtype=np.float64)
         check_occupancy(problem, first)
-    run = _Run(point=_Moments.of(problem, first), history=[])
+    run = _Run(point=Moments.of(problem, first), history=[])
     try:
         active = ActiveSet(first) if variant == "pairwise" else None
         _iterate(problem, run, max_iterations, tolerance, callback, active, deadline)
@@ -169,7 +165,7 @@ def _iterate(
     while True:
         started = time.perf_counter()
         if not fresh and (exact or run.steps % _REFRESH == 0):
-            run.point = _Moments.of(problem, run.point.occupancy if active is None else active.mean())
+            run.point = Moments.of(problem, run.point.occupancy if active is None else active.mean())
             fresh, exact = True, False
         point = run.point
         matrix = point.information(problem)
@@ -212,24 +208,13 @@ def _advance(
     active: ActiveSet | None,
 ) -> float:
     """Move the point of `run` by one exact step; returns the step."""
-    point = run.point
+    point, source, longest, away = run.point, run.point, 1.0, 0
     vertex = problem.mdp.occupancy(policy)
-    towards = _Moments.of(problem, vertex)
-    if active is None:
-        change, longest = towards.minus(point), 1.0
-        step = exact_step(problem.criterion, _segment(problem, matrix, point, change, longest))
-        run.point = point.moved(change, step)
-        return step
-    away, longest = active.worst(reward[:, problem.mdp.pair_row])
-    change = towards.minus(_Moments.of(problem, active.occupancy(away)))
-    step = exact_step(problem.criterion, _segment(problem, matrix, point, change, longest))
-    active.shift(away, vertex, step)
-    run.point = point.moved(change, step)
-    return step
-
-
-def _segment(problem: DesignProblem, matrix: Floats, point: _Moments, change: _Moments, longest: float) -> Segment:
-    return Segment(
+    if active is not None:
+        away, longest = active.worst(reward[:, problem.mdp.pair_row])
+        source = Moments.of(problem, active.occupancy(away))
+    change = Moments.of(problem, vertex).minus(source)
+    segment = Segment(
         information=matrix,
         means=point.means,
         moment_change=change.second,
@@ -237,3 +222,8 @@ def _segment(problem: DesignProblem, matrix: Floats, point: _Moments, change: _M
         episodes=problem.episodes,
         longest=longest,
     )
+    step = exact_step(problem.criterion, segment)
+    if active is not None:
+        active.shift(away, vertex, step)
+    run.point = point.moved(change, step)
+    return step

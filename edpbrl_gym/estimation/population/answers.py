@@ -13,9 +13,10 @@ import numpy as np
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.estimation.data import Data, answer_differences
+from edpbrl_gym.comparisons.queries import is_frame
+from edpbrl_gym.estimation.map_estimate import Data, answer_differences
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.likelihood import ResponseModel, Terms
+from edpbrl_gym.likelihood import AnswerFormat, Terms
 
 __all__ = ["Answered", "Frame", "answered_people", "check_group"]
 
@@ -89,9 +90,7 @@ class Frame:
         return GaussianPrior.from_covariance((outside + outside.T) / 2, self.mean + self.root @ mean)
 
 
-def answered_people(
-    people: Sequence[Data], model: ResponseModel | None, dimension: int | None = None
-) -> list[Answered]:
+def answered_people(people: Sequence[Data], model: AnswerFormat | None, dimension: int | None = None) -> list[Answered]:
     """The checked answers of those people who gave any.
 
     Args:
@@ -104,7 +103,8 @@ def answered_people(
         ValueError: People with different numbers of features, or data as for ``estimate``; the error names one.
     """
     if isinstance(people, str) or not isinstance(people, Sequence):
-        raise TypeError(f"Expected people as a sequence with one item per person, got {type(people).__name__}")
+        advice = "; give load_people(table)" if is_frame(people) else ""
+        raise TypeError(f"Expected people as a sequence with one item per person, got {type(people).__name__}{advice}")
     found = []
     for number, data in enumerate(people):
         try:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.estimation.data import Data
+from edpbrl_gym.estimation.map_estimate import Data
 from edpbrl_gym.estimation.population.answers import answered_people, check_group
 from edpbrl_gym.estimation.population.fitting import fit_population
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.likelihood import AnswerFormat
 
 __all__ = ["PopulationChoice", "choose_population"]
 
@@ -49,7 +49,7 @@ def choose_population(
     folds: int = 5,
     base: GaussianPrior | None = None,
     rounds: int = 300,
-    model: ResponseModel | None = None,
+    model: AnswerFormat | None = None,
     seed: int = 0,
     shrinkage: float | None = None,
     minimum_people: int = 20,
@@ -60,17 +60,16 @@ def choose_population(
     mean log evidence is higher.
 
     Args:
-        people: As for :func:`~edpbrl_gym.estimation.population.fit_population`, as are base, rounds, model, seed and
-            shrinkage.
+        people: As for :func:`~edpbrl_gym.estimation.population.fit_population`; what is fitted here is not kept.
         kind: "factors" or "types".
         candidates: Numbers to try; None: 0, 1, 2, 4 and 8 factors, as far as there are features, or 1 to 4 types.
         folds: Number of folds, >= 2.
-        base: Base prior.
-        rounds: Largest number of rounds of EM.
-        model: Response model.
-        seed: Of the folds and of the fits.
-        shrinkage: Weight of the base prior's shape, in people.
-        minimum_people: Fewest people with answers; the populations fitted here are not kept.
+        base: As there, as are all that follow.
+        rounds: As there.
+        model: As there.
+        seed: As there, and of the folds.
+        shrinkage: As there.
+        minimum_people: As there.
 
     Raises:
         TypeError, ValueError: As for ``fit_population``; no candidates, or fewer people than folds.

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym.estimation.data import Data
+from edpbrl_gym.estimation.map_estimate import Data
 from edpbrl_gym.estimation.population.answers import answered_people
-from edpbrl_gym.estimation.population.factors import Factors
 from edpbrl_gym.estimation.population.model import Population
 
 __all__ = ["favourites", "likelihood_per_answer", "taste_shares"]
@@ -29,7 +28,7 @@ def taste_shares(population: Population) -> dict[str, float]:
     shares = {"shared": float(middle @ middle) / total}
     if population.kind == "types":
         shares["types"] = float(state.weights @ np.square(state.means - middle).sum(axis=1)) / total
-    if isinstance(state, Factors):
+    if state.loadings is not None:
         sizes = np.square(np.linalg.svd(state.loadings, compute_uv=False)) / total
         shares |= {f"factor {number}": float(size) for number, size in enumerate(sizes, start=1)}
     return {**shares, "own": 1.0 - sum(shares.values())}

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
+from scipy.linalg import LinAlgError
+from scipy.special import logsumexp
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.answers import Answered
+from edpbrl_gym.estimation.population.blocks import WarmSites, blocks_of
 from edpbrl_gym.estimation.population.cloud import Cloud, Expectation, Proposals
-from edpbrl_gym.estimation.population.maximisation import climb_by_em
+from edpbrl_gym.estimation.population.geometry import reduction
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
-from edpbrl_gym.estimation.population.variational_steps import VariationalPeople
+from edpbrl_gym.estimation.population.sites import Sites
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP
-from edpbrl_gym.estimation.scale_search import climb
+from edpbrl_gym.estimation.prior_scale import BOUNDS, FIRST_STEP, climb
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 
-__all__ = ["Fitted", "Settings", "first_scale", "fit_bounds", "fit_parts", "split_parts", "update_parts"]
+__all__ = [
+    "Fitted",
+    "Settings",
+    "VariationalPeople",
+    "climb_by_em",
+    "first_scale",
+    "fit_bounds",
+    "fit_parts",
+    "split_parts",
+    "update_parts",
+]
+
 
 # a few rounds with the same points as long as the likelihood rises much: points far from a posterior hold it back
 _ROUGH_ROUNDS, _ROUGH_RISE, _MOST_ROUGH = 6, 0.005, 30
@@ -31,6 +45,7 @@ _MOST_NUMBERS = 1 << 22  # in all points; with more people the errors of each av
 _GRID_TOLERANCE, _TOLERANCE = 1e-9, 1e-6
 _VARIATIONAL_TOLERANCE, _FIRST_TOLERANCE = 1e-4, 1e-3
 _PEOPLE_OF_FIRST_SCALE = 50
+_LONGEST = 64.0  # extrapolation
 
 
 @dataclass(frozen=True)
@@ -187,3 +202,124 @@ def update_parts(
         if float(np.abs(parts.pack() - last.pack()).max()) < 1e-5:
             break
     return parts, total
+
+
+class VariationalPeople:
+    """The E-step for many features: people's answers, and their variational Gaussians under the parts of a population.
+
+    Importance sampling needs too many points there. The sum of the people's variational bounds takes the place of the
+    log-likelihood: the best Gaussian of each person raises it, and so does each step of the population (Neal & Hinton,
+    1998).
+    """
+
+    def __init__(self, people: Sequence[Answered]) -> None:
+        self._blocks = blocks_of(people)
+        self._count = len(people)
+        self.fits = WarmSites()
+
+    def expect(self, parts: Parts) -> Expectation:
+        """The E-step: statistics and bounds. Weights of the parts are proportional to the exponential of the bounds."""
+        number = len(parts)
+        roots = np.asarray(np.linalg.cholesky(parts.covariances), dtype=np.float64)
+        bounds = np.empty((self._count, number))
+        fits: dict[tuple[int, int], Sites] = {}
+        for index, block in enumerate(self._blocks):
+            for part in range(number):
+                offsets = block.offsets_at(parts.means[part])
+                fits[index, part] = self.fits.fit(index, part, block.under(roots[part]), offsets)
+                bounds[block.people, part] = fits[index, part].bounds
+        logs = bounds + np.log(parts.weights)
+        likelihoods = logsumexp(logs, axis=1)
+        memberships = np.exp(logs - likelihoods[:, None])
+        moments = self._moments(parts, roots, fits, memberships)
+        return Expectation(moments, likelihoods, memberships, np.ones(self._count))
+
+    def _moments(self, parts: Parts, roots: Floats, fits: dict[tuple[int, int], Sites], memberships: Floats) -> Moments:
+        number, dimension = parts.means.shape
+        moments = Moments(
+            memberships.sum(axis=0), np.zeros((number, dimension)), np.zeros((number, dimension, dimension))
+        )
+        for part, root in enumerate(roots):
+            removed = np.zeros((dimension, dimension))
+            for index, block in enumerate(self._blocks):
+                found, shares = fits[index, part], memberships[block.people, part]
+                rows = block.rows @ root
+                inner = np.matmul(found.scores.reshape(len(rows), 1, -1), rows.reshape(block.flat.shape))[:, 0]
+                means = parts.means[part] + inner @ root.T
+                moments.first[part] += shares @ means
+                moments.second[part] += (means * shares[:, None]).T @ means
+                removed += reduction(rows, found.information, shares)
+            moments.second[part] += moments.counts[part] * parts.covariances[part] - root @ removed @ root.T
+        return moments
+
+
+class _Packed(Protocol):
+    def pack(self) -> Floats: ...
+
+    def unpack(self: PointT, vector: Floats) -> PointT: ...
+
+
+PointT = TypeVar("PointT", bound=_Packed)
+
+
+def climb_by_em(
+    step: Callable[[PointT], tuple[float, PointT]],
+    start: PointT,
+    *,
+    rounds: int,
+    tolerance: float,
+    cycle_tolerance: float = 0.0,
+) -> tuple[PointT, list[float], bool]:
+    """Repeat a step of EM until the objective stops rising (SQUAREM; Varadhan & Roland, 2008).
+
+    After two steps x0, x1, x2 the point x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0 and a = -|r| / |v|, is
+    tried in unconstrained coordinates, and taken where the objective is no lower there.
+
+    Args:
+        step: Maps a point to the objective there and the point after one step of EM.
+        start: First point.
+        rounds: Largest number of steps.
+        tolerance: Largest rise of the objective in one step that ends the search.
+        cycle_tolerance: Largest rise from one extrapolation to the next that ends it.
+
+    Returns:
+        The last point, the objective at each point on the way (never falling, up to rounding), whether it converged.
+    """
+    history: list[float] = []
+    point = start
+    last = -np.inf
+    while len(history) < rounds:
+        value, first = step(point)
+        history.append(value)
+        if value - last <= cycle_tolerance:
+            return first, history, True
+        last = value
+        after, second = step(first)
+        history.append(after)
+        if after - value <= tolerance:
+            return second, history, True
+        trial = _extrapolated(point, first, second)
+        point = second
+        if trial is not None:
+            try:
+                value, beyond = step(trial)
+            except LinAlgError:  # so far out that a covariance is singular in floating point
+                continue
+            if np.isfinite(value) and value >= after:
+                history.append(value)
+                point = beyond
+    return point, history, False
+
+
+def _extrapolated(start: PointT, first: PointT, second: PointT) -> PointT | None:
+    x0, x1, x2 = start.pack(), first.pack(), second.pack()
+    change = x1 - x0
+    bend = x2 - x1 - change
+    size = float(np.linalg.norm(bend))
+    if size == 0.0:
+        return None
+    length = float(np.linalg.norm(change)) / size
+    if length <= 1.0:
+        return None
+    length = min(length, _LONGEST)
+    return start.unpack(x0 + 2.0 * length * change + length**2 * bend)

@@ -12,9 +12,8 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation.population.answers import Answered
 from edpbrl_gym.estimation.population.blocks import WarmSites
-from edpbrl_gym.estimation.population.em import Settings
+from edpbrl_gym.estimation.population.em import Settings, climb_by_em
 from edpbrl_gym.estimation.population.factors import FactorMoments, FactorPeople, Factors
-from edpbrl_gym.estimation.population.maximisation import climb_by_em
 
 __all__ = ["FittedFactors", "fit_factor_types", "fit_factors", "update_factors"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
-from edpbrl_gym.estimation.data import Data
+from edpbrl_gym.estimation.map_estimate import Data
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
 from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_bounds, fit_parts, split_parts
 from edpbrl_gym.estimation.population.factor_fit import fit_factor_types, fit_factors
@@ -18,7 +18,9 @@ from edpbrl_gym.estimation.population.model import Kind, Population
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
 from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.estimation.taste_prior import check_prior
+from edpbrl_gym.estimation.whitened import typical_scale
+from edpbrl_gym.likelihood import AnswerFormat
 
 __all__ = ["fit_population"]
 
@@ -34,7 +36,7 @@ def fit_population(
     factors: int | None = None,
     types: int | None = None,
     rounds: int = 300,
-    model: ResponseModel | None = None,
+    model: AnswerFormat | None = None,
     seed: int = 0,
     progress: bool = False,
     shrinkage: float | None = None,
@@ -51,8 +53,8 @@ def fit_population(
             out.
         kind: "gaussian": one Gaussian with a full covariance; "factors": covariance L L' + s C with few columns in L
             and C the base prior's covariance, for many features; "types": a mixture of Gaussians.
-        base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose; None:
-            the identity.
+        base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose (its own
+            is of no account); None: the identity.
         factors: Number of columns of L; None: chosen by held-out likelihood. Only with kind "factors".
         types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types". Above 20 features they
             share the covariance s C, as for factors.
@@ -78,6 +80,10 @@ def fit_population(
     answered = answered_people(people, model)
     check_group(answered, minimum_people, "fit a population")
     base = _checked_base(base, answered)
+    inside = [Frame.of(base).inside(person) for person in answered]
+    # so that the priors on the scales, and with them the result, do not depend on the unit of the features
+    typical = typical_scale([person.rows for person in inside])
+    base = GaussianPrior.from_precision(base.precision / typical, base.mean)
     frame = Frame.of(base)
     inside = [frame.inside(person) for person in answered]
     weight = base.dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
@@ -128,7 +134,14 @@ def _chosen(
 
     terms = [person.terms() for person in people]
     return choose_population(
-        terms, kind=kind, base=base, rounds=settings.rounds, seed=settings.seed, shrinkage=shrinkage
+        terms,
+        kind=kind,
+        folds=max(2, min(5, len(terms))),
+        base=base,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        shrinkage=shrinkage,
+        minimum_people=1,  # checked before
     ).number
 
 
@@ -136,8 +149,7 @@ def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> Gau
     dimension = people[0].rows.shape[2]
     if base is None:
         return GaussianPrior.isotropic(dimension, 1.0)
-    if not isinstance(base, GaussianPrior):
-        raise TypeError(f"Expected base as a GaussianPrior, got {type(base).__name__}")
+    check_prior(base, "base", GaussianPrior)
     if base.dimension != dimension:
         raise ValueError(f"Expected a base of dimension {dimension} (the answers'), got one of {base.dimension}")
     return base

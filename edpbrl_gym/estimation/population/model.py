@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any, Literal
@@ -16,31 +16,27 @@ import numpy as np
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
-from edpbrl_gym.estimation.data import Data, answer_differences, answer_terms
+from edpbrl_gym.estimation.map_estimate import Data, answer_differences, answer_terms
+from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.draws import Source
 from edpbrl_gym.estimation.population.em import Settings, update_parts
 from edpbrl_gym.estimation.population.factor_fit import update_factors
 from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
 from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
-from edpbrl_gym.estimation.population.person import Fallback, PersonFit, fit_person
+from edpbrl_gym.estimation.population.person import Fallback, PersonFit, Source, fit_person
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
-from edpbrl_gym.likelihood import ResponseModel
+from edpbrl_gym.estimation.taste_prior import Described, TastePrior, check_prior
+from edpbrl_gym.likelihood import AnswerFormat
 
-__all__ = ["WORDS_WEIGHT", "Kind", "Population"]
+__all__ = ["Kind", "Population"]
 
 Kind = Literal["gaussian", "factors", "types"]
 
-WORDS_WEIGHT = 0.3
-"""Default prior weight of a fallback that is the prior of a vocabulary."""
-
-_GAUSSIAN_WEIGHT = 0.03
-
 
 @dataclass(frozen=True, eq=False)
-class Population:
+class Population(TastePrior):
     """The tastes of a population, a mixture of M Gaussians: random effects of a multinomial logit.
 
     Made by :func:`~edpbrl_gym.estimation.population.fit_population`.
@@ -66,6 +62,8 @@ class Population:
         fallback: What ``fit`` takes for a person unlike all others (``with_fallback``); None: the base prior. It is not
             part of the fingerprint, nor of the file.
     """
+
+    label, file = "population", "population.safetensors"
 
     weights: Floats
     parts: tuple[GaussianPrior, ...]
@@ -117,6 +115,31 @@ class Population:
         return self.base.dimension
 
     @property
+    def types(self) -> int:
+        """Number of its parts."""
+        return len(self.parts)
+
+    def start(self) -> Posterior:
+        """The mixture of its parts (`MixturePosterior`)."""
+        return MixturePosterior.of([part.start() for part in self.parts], self.weights)
+
+    def with_words(self, words: Callable[[], VocabularyPrior]) -> Population:
+        """It falls back on the prior of the vocabulary, if it has no fallback of its own."""
+        return self if self.fallback is not None else self.with_fallback(words())
+
+    def described(self, fit: PersonFit) -> Described:
+        """By its people; ``belonging`` says how much the person is like them."""
+        parts = fit.memberships.tolist()
+        known = [f"{share:.0%} type {number}" for number, share in enumerate(parts, start=1)]
+        if len(parts) == 1:
+            known = [f"{parts[0]:.0%} like its people"]
+        facts = {"prior": "population", "population_fingerprint": self.fingerprint, "people": self.people}
+        facts |= {"memberships": parts, "weight_of_the_fallback": fit.fallback_weight}
+        facts["fallback"] = "base" if self.fallback is None else "vocabulary"
+        belonging = f"{', '.join(known)}, {fit.fallback_weight:.0%} unlike all of them ({self.kind})"
+        return Described(f"population of {self.people} people", facts, belonging)
+
+    @property
     def typical_scale(self) -> float:
         """Factor of the base prior's covariance under which a taste is as strong as in this population on average."""
         return self.state.mean_square() / self.dimension
@@ -126,8 +149,7 @@ class Population:
         """The Gaussian with the mean and the covariance of theta in the population, over all parts."""
         if len(self.parts) == 1:
             return self.parts[0]
-        gaussians = [Posterior(part.mean, part.precision) for part in self.parts]
-        whole = Posterior.of_mixture(gaussians, self.weights)
+        whole = Posterior.of_mixture([part.start() for part in self.parts], self.weights)
         return GaussianPrior.from_precision(whole.precision, whole.mean)
 
     @functools.cached_property
@@ -162,7 +184,7 @@ class Population:
         self,
         data: Data,
         *,
-        model: ResponseModel | None = None,
+        model: AnswerFormat | None = None,
         fallback: VocabularyPrior | GaussianPrior | EllipsisType | None = ...,
         fallback_weight: float | None = None,
     ) -> PersonFit:
@@ -200,9 +222,7 @@ class Population:
             TypeError: No `VocabularyPrior`.
             ValueError: One of another dimension.
         """
-        if not isinstance(fallback, VocabularyPrior):
-            raise TypeError(f"Expected fallback as a VocabularyPrior, got {type(fallback).__name__}")
-        if fallback.base.dimension != self.dimension:
+        if check_prior(fallback, "fallback", VocabularyPrior).base.dimension != self.dimension:
             raise ValueError(
                 f"Expected embeddings of the vocabulary with {self.dimension} features (the population's), got "
                 f"{fallback.base.dimension}; use the same encoder{f' ({self.features})' if self.features else ''}"
@@ -213,31 +233,23 @@ class Population:
         self, given: VocabularyPrior | GaussianPrior | EllipsisType | None, weight: float | None
     ) -> Fallback | None:
         """The checked fallback of ``fit``."""
-        if isinstance(given, EllipsisType) and self.fallback is not None:
-            given = self.fallback
-        default = WORDS_WEIGHT if isinstance(given, VocabularyPrior) else _GAUSSIAN_WEIGHT
+        chosen: Any = self.fallback if given is ... and self.fallback is not None else given
+        default = GaussianPrior.fallback_weight if chosen in (None, ...) else getattr(chosen, "fallback_weight", 0.5)
         share = check_number(default if weight is None else weight, "fallback_weight", minimum=0.0, exclusive=True)
         if share >= 1.0:
             raise ValueError(f"Expected fallback_weight in (0, 1), got {weight}; fallback=None for none")
-        if given is None:
+        if chosen is None:
             return None
-        if isinstance(given, EllipsisType):
+        if chosen is ...:
             return Fallback(self._base_source, self.typical_scale, share)
-        if not isinstance(given, VocabularyPrior | GaussianPrior):
-            raise TypeError(
-                f"Expected fallback as a VocabularyPrior, a GaussianPrior or None, got {type(given).__name__}"
-            )
-        prior = given.base if isinstance(given, VocabularyPrior) else given
-        if prior.dimension != self.dimension:
-            raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {prior.dimension}")
-        if isinstance(given, VocabularyPrior):
-            source = self._source_of(given)
-            return Fallback(source, self._mean_square / float(np.trace(source.covariance)), share, given)
-        return Fallback(Source.of(given), 1.0, share)
-
-    def _source_of(self, prior: VocabularyPrior) -> Source:
-        """The base prior of a vocabulary; that of ``self.fallback`` is computed once."""
-        return self._words_source if prior is self.fallback else Source.of(prior.base)
+        check_prior(chosen, "fallback", VocabularyPrior, GaussianPrior)
+        base: GaussianPrior = chosen.base
+        if base.dimension != self.dimension:
+            raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {base.dimension}")
+        # that of ``self.fallback`` is computed once
+        source = self._words_source if chosen is self.fallback else Source.of(base)
+        typical = self._mean_square / float(np.trace(source.covariance))
+        return Fallback(source, typical, share, None if base is chosen else chosen)
 
     @functools.cached_property
     def _words_source(self) -> Source:
@@ -251,7 +263,7 @@ class Population:
         squares = [np.trace(one.covariance) + float(one.prior.mean @ one.prior.mean) for one in self._sources]
         return float(self.weights @ squares)
 
-    def log_evidence(self, data: Data, *, model: ResponseModel | None = None) -> float:
+    def log_evidence(self, data: Data, *, model: AnswerFormat | None = None) -> float:
         """Log-likelihood of a person's answers, the average over tastes of the population, without a fallback.
 
         Raises:
@@ -266,7 +278,7 @@ class Population:
         new_people: Sequence[Data],
         *,
         forgetting: float = 0.0,
-        model: ResponseModel | None = None,
+        model: AnswerFormat | None = None,
         rounds: int = 50,
         seed: int = 0,
         minimum_people: int = 20,
@@ -302,14 +314,12 @@ class Population:
         settings = Settings(check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0), False)
         state: Parts | Factors
         moments: Moments | FactorMoments
-        if isinstance(self.state, Factors):
-            assert isinstance(self.moments, FactorMoments)
-            old = self.moments.times(1.0 - share)
-            state, moments = update_factors(inside, self.state, old, settings)
+        before: Any = self.state
+        old: Any = self.moments.times(1.0 - share)
+        if before.loadings is not None:
+            state, moments = update_factors(inside, before, old, settings)
         else:
-            assert isinstance(self.moments, Moments)
-            rule = Shrinkage(self.shrinkage)
-            state, moments = update_parts(inside, self.state, self.moments.times(1.0 - share), rule, settings)
+            state, moments = update_parts(inside, before, old, Shrinkage(self.shrinkage), settings)
         updated = Population.of(
             state,
             moments,

@@ -12,6 +12,7 @@ where the s_j are parameters as well. Each step raises the sum of this penalty a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,7 @@ class Parts:
     means: Floats
     covariances: Floats
     scales: Floats
+    loadings: ClassVar[None] = None  # no factors
 
     @classmethod
     def single(cls, dimension: int, scale: float) -> Parts:

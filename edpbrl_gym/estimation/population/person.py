@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
@@ -31,22 +31,43 @@ from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.population.draws import Source, mixture_draws
 from edpbrl_gym.estimation.population.geometry import roots
-from edpbrl_gym.estimation.population.posteriors import Posteriors
-from edpbrl_gym.estimation.population.spans import Span
+from edpbrl_gym.estimation.population.points import normal_net
+from edpbrl_gym.estimation.population.posteriors import Posteriors, Span
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.likelihood.choice import check_options, log_softmax
 
-__all__ = ["Fallback", "PersonFit", "PersonPart", "fallback_scales", "fit_person"]
+__all__ = ["Fallback", "PersonFit", "PersonPart", "Source", "fallback_scales", "fit_person", "mixture_draws"]
 
 _NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
 _LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
-_SWITCH = 0.5  # weight of the fallback above which it plans; earlier is no better (benchmarks.planning_switch)
+_SWITCH = 0.5  # weight of the fallback above which it plans; earlier is no better (docs/people.md)
 _BLOCK_NUMBERS = 1 << 23
+_POINTS = 1024  # from all variational Gaussians together, and half as many from the priors
+_LEAST_LOG = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A Gaussian prior with what computations need of it: covariance and its lower Cholesky factor, (d, d) each."""
+
+    prior: GaussianPrior
+    covariance: Floats
+    lower: Floats
+
+    @classmethod
+    def of(cls, prior: GaussianPrior) -> Source:
+        """The same prior.
+
+        Raises:
+            ValueError: An improper prior.
+        """
+        covariance = prior.covariance
+        lower = np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2), dtype=np.float64)
+        return cls(prior, covariance, lower)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +151,11 @@ class PersonFit:
         return self.weights[: self.size]
 
     @property
+    def hedged(self) -> int:
+        """The base of the vocabulary's prior, if there is one."""
+        return len(self.parts) if self.alone is None else self.size
+
+    @property
     def fallback_weight(self) -> float:
         """Posterior weight of the fallback: how likely it is that the person belongs to no part of the population."""
         return float(self.weights[self.size :].sum())
@@ -137,8 +163,7 @@ class PersonFit:
     @property
     def theta(self) -> Floats:
         """The mean of the mixture, (d,); under the prior of a vocabulary modes take the place of means."""
-        means = [part.mean if isinstance(part, PersonPart) else part.estimate.theta for part in self.parts]
-        return np.asarray(self.weights @ np.stack(means))
+        return np.asarray(self.weights @ np.stack([part.mean for part in self.parts]))
 
     @functools.cached_property
     def estimate(self) -> Estimate:
@@ -159,14 +184,6 @@ class PersonFit:
     def posterior(self) -> Posterior:
         """The mixture of the parts' posteriors (`MixturePosterior`), the fallback's scales together as one Gaussian."""
         return self._mixed(slice(None))
-
-    def draws(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draws of theta from the mixture of the variational Gaussians of all parts, in their proportions, (count, d).
-
-        Raises:
-            ValueError: Count < 0.
-        """
-        return self.posterior.draws(count, rng)
 
     @functools.cached_property
     def _points(self) -> tuple[Floats, Floats]:
@@ -307,3 +324,49 @@ def fit_person(
     return PersonFit(
         parts, np.append(shares[:size], shares[size] * alone.weights), size, terms, alone, posteriors, found
     )
+
+
+def mixture_draws(
+    posteriors: Posteriors, sources: Sequence[Source], weights: Floats, logs: Floats
+) -> tuple[Floats, Floats]:
+    """Points of theta under several posteriors, (S, d), and their weights, (S,), which sum to 1.
+
+    Each posterior gets as many points as its weight. Weights above sqrt(S) times their mean are cut there (Ionides,
+    2008): in many dimensions a single point could otherwise represent everything.
+
+    Args:
+        posteriors: The posteriors in the span of the answers.
+        sources: The priors of theta, but for their scales.
+        weights: Posterior weights; 0: without the posterior.
+        logs: Logarithms of prior weights, up to a constant, (J,).
+    """
+    log_points = np.clip(np.rint(np.log2(np.maximum(_POINTS * weights, 1.0))), _LEAST_LOG, None)
+    points, targets = posteriors.weigh(np.where(weights > 0.0, log_points, 0.0).astype(np.intp))
+    joint = np.exp(targets + logs[:, None] - (targets + logs[:, None]).max())  # (J, S)
+    total = joint.sum(axis=0)
+    shares = np.minimum(total, np.sqrt(len(points)) * total.mean())
+    shares /= shares.sum()
+    if posteriors.span.basis is None:
+        return points, shares
+    # each point in the span belongs to one posterior, as likely as it is there
+    places = (np.arange(len(points)) * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
+    owners = (np.cumsum(joint, axis=0) < places * total).sum(axis=0)
+    return _completed(posteriors, sources, points, np.minimum(owners, len(joint) - 1)), shares
+
+
+def _completed(posteriors: Posteriors, sources: Sequence[Source], points: Floats, owners: Floats) -> Floats:
+    """Points of theta given points in the span: about other directions the answers say nothing."""
+    basis = posteriors.span.basis
+    assert basis is not None
+    dimension = len(basis)
+    normal = normal_net(dimension, int(np.ceil(np.log2(len(points)))), np.full(dimension, 0.5))
+    normal = np.random.default_rng(0).permutation(normal)[: len(points)]
+    thetas = np.empty((len(points), dimension))
+    for row in np.unique(owners):
+        local, source, own = posteriors.locals[row], sources[row], owners == row
+        whole = np.sqrt(local.scale) * (normal[own] @ source.lower.T)
+        inside = points[own] - local.middle - whole @ basis
+        if len(local.lower):
+            inside = solve_triangular(local.lower, inside.T, lower=True, check_finite=False).T
+        thetas[own] = source.prior.mean + whole + inside @ local.loadings.T
+    return thetas

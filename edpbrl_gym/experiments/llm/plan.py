@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from edpbrl_gym.oracles.judge.messages import most_input_tokens
 from edpbrl_gym.oracles.judge.questions import Usage
 from edpbrl_gym.vocabulary import load_vocabulary
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["plan_lines"]
 
 # English text in chat models' tokenizers: about four bytes per token
 _BYTES_PER_TOKEN = 4.0
@@ -22,70 +21,40 @@ _ANSWER_TOKENS = 10  # {"preference": "A"}
 _SAMPLE = 400  # random prompts from which the lengths are estimated
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The size of a run, before anything is asked.
-
-    Attributes:
-        styles: Number of styles.
-        arms: Number of agents.
-        questions_per_arm: T * H.
-        looks: 2 with a second look, else 1.
-        images: Upper bound on the pictures to render (equal prompts are rendered once); 0 in text mode.
-        input_tokens: Estimate for all questions.
-        most_input_tokens: The bound that the judge counts if a server reports no tokens.
-        output_tokens: Estimate for all questions.
-        cost: Cost of the estimates, None if a price is not known.
-    """
-
-    styles: int
-    arms: int
-    questions_per_arm: int
-    looks: int
-    images: int
-    input_tokens: int
-    most_input_tokens: int
-    output_tokens: int
-    cost: float | None
-
-    @property
-    def questions(self) -> int:
-        """Questions put to the judge, second looks included."""
-        return self.styles * self.arms * self.questions_per_arm * self.looks
-
-
-def make_plan(settings: LLMSettings, judge: JudgeSettings) -> Plan:
-    """Count the questions and estimate the tokens from random prompts of the vocabulary; asks nothing, loads no model.
+def plan_lines(settings: LLMSettings, judge: JudgeSettings, render_model: str | None) -> list[str]:
+    """Say how many questions a run asks, and what they cost by random prompts; asks nothing, loads no model.
 
     In text mode a token is assumed to have four bytes; a picture is assumed to cost ``judge.tokens_per_image``, for
     most models a bound far above their count.
     """
-    train, _ = settings.design.split(load_vocabulary(settings.vocabulary))
+    train, _ = load_vocabulary(settings.vocabulary).split(settings.seed)
     rng = generator(settings.seed, "plan")
-    looks, images = 2 if judge.second_look else 1, judge.show == "images"
-    per_question, bounds = [], []
-    steps = train.horizon
-    for _ in range(_SAMPLE // steps):
+    images = judge.show == "images"
+    pictures = settings.num_options * judge.tokens_per_image if images else 0
+    bounds = []  # of the tokens of a question, which the judge counts if a server reports none
+    for _ in range(_SAMPLE // train.horizon):
         prompts = [[int(rng.integers(size)) for size in train.sizes] for _ in range(settings.num_options)]
-        for step in range(steps):
-            texts = [train.prompt(prompt[: step + 1]) for prompt in prompts]
+        for length in range(1, train.horizon + 1):
+            texts = [train.prompt(prompt[:length]) for prompt in prompts]
             question = JudgeQuestion(texts=texts, images=[Path("any.png")] * len(texts) if images else None)
-            bound = most_input_tokens(judge, question)
-            pictures = settings.num_options * judge.tokens_per_image if images else 0
-            per_question.append((bound - pictures) / _BYTES_PER_TOKEN + pictures)
-            bounds.append(bound)
-    questions = settings.episodes * steps
-    total = len(settings.styles) * len(settings.agents) * questions * looks
-    usage = Usage(round(total * float(np.mean(per_question))), total * _ANSWER_TOKENS)
-    pictures = len(settings.agents) * questions * settings.num_options if images else 0
-    return Plan(
-        styles=len(settings.styles),
-        arms=len(settings.agents),
-        questions_per_arm=questions,
-        looks=looks,
-        images=pictures,
-        input_tokens=usage.input_tokens,
-        most_input_tokens=round(total * float(np.mean(bounds))),
-        output_tokens=usage.output_tokens,
-        cost=usage.cost(judge.price_per_million_input, judge.price_per_million_output),
-    )
+            bounds.append(most_input_tokens(judge, question))
+    each = settings.episodes * train.horizon
+    total = len(settings.styles) * len(settings.agents) * each * (2 if judge.second_look else 1)
+    most = float(np.mean(bounds))
+    usage = Usage(round(total * ((most - pictures) / _BYTES_PER_TOKEN + pictures)), total * _ANSWER_TOKENS)
+    lines = [
+        f"{total} questions to {judge.model} at {judge.address}: {len(settings.styles)} styles x "
+        f"{len(settings.agents)} agents x {each} questions{' x 2 looks' if judge.second_look else ''}.",
+        f"About {usage.input_tokens:,} input and {usage.output_tokens:,} output tokens, an estimate from random "
+        f"prompts (a server that reports no counts is taken to read at most {round(total * most):,}).",
+    ]
+    if images:  # equal prompts are rendered once
+        lines.append(
+            f"At most {len(settings.agents) * each * settings.num_options} images to render with {render_model}, each "
+            f"counted as {judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models "
+            "count)."
+        )
+    cost = usage.cost(judge.price_per_million_input, judge.price_per_million_output)
+    told = "give --price-per-million-input and --price-per-million-output to have it estimated"
+    told = told if cost is None else f"about {cost:.2f} in the currency of the prices"
+    return [*lines, f"Cost: {told}.", "Nothing was asked."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,34 +11,24 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._threads import one_thread
-from edpbrl_gym.agents.registry import agent_class
 from edpbrl_gym.collection.collect import ENVIRONMENT, draw_questions
 from edpbrl_gym.experiments.designs import Tokens, make_lanes, obtain_agent, solve_designs
 from edpbrl_gym.experiments.framework import Run
 from edpbrl_gym.experiments.llm.settings import LLMSettings
-from edpbrl_gym.experiments.runs import RunFolder
 from edpbrl_gym.features.memo import raw_encoder
 
-__all__ = ["ArmQuestions", "check_agents", "make_questions"]
+__all__ = ["ArmQuestions", "make_questions"]
 
 
 @dataclass(frozen=True, eq=False)
 class ArmQuestions:
-    """The T * H questions of one arm, ordered by episode and step.
+    """The T * H questions of one arm, ordered by episode and step."""
 
-    Attributes:
-        arm: Label of the agent.
-        texts: The K partial prompts of each question.
-        features: Their embeddings, (n, K, d); equal texts have equal rows.
-        episode: Episode of each question, (n,).
-        step: Step of each question, (n,).
-    """
-
-    arm: str
-    texts: list[list[str]]
-    features: NDArray[np.float32]
-    episode: NDArray[np.int64]
-    step: NDArray[np.int64]
+    arm: str  # label of the agent
+    texts: list[list[str]]  # the K partial prompts of each question
+    features: NDArray[np.float32]  # their embeddings, (n, K, d); equal texts have equal rows
+    episode: NDArray[np.int64]  # of each question, (n,)
+    step: NDArray[np.int64]  # of each question, (n,)
 
     def __len__(self) -> int:
         """Number of questions n."""
@@ -61,54 +52,32 @@ class ArmQuestions:
         return sum(len(set(texts)) < len(texts) for texts in self.texts)
 
 
-def check_agents(settings: LLMSettings) -> None:
-    """Raise a ValueError for an unknown agent or one that adapts to the answers, before minutes of work."""
-    from edpbrl_gym.agents.base import Agent
-
-    for agent in settings.parsed_agents:
-        if agent_class(agent.name).observe is not Agent.observe:
-            raise ValueError(
-                f"Expected agents whose questions don't depend on the answers, {agent.name!r} adapts them; this "
-                "experiment asks the same questions for all styles. Use `edpbrl bench efficiency` for adaptive ones"
-            )
-
-
 def make_questions(settings: LLMSettings, run: Run, tokens: Tokens) -> list[ArmQuestions]:
-    """Solve the designs, draw and embed the questions of every arm; finished parts are read from the folder.
-
-    Args:
-        settings: The experiment.
-        run: Designs go to ``designs/`` of its folder, questions to ``parts/questions-NN.parquet``.
-        tokens: Tokens of the train part.
-    """
-    places = range(len(settings.parsed_agents))
-    missing = [place for place in places if not run.folder.has_part(_part(place))]
+    """Solve the designs, draw and embed the questions of every arm; finished parts are read from the folder."""
+    parts = [f"questions-{number:02d}" for number in range(len(settings.agents))]
+    missing = [number for number, part in enumerate(parts) if not run.folder.has_part(part)]
     if missing:
-        solved = solve_designs(settings.design, run, tokens)
+        solved = solve_designs(settings, run, tokens)
         run.folder.note(designs=sorted(solved, key=lambda design: design["agent"]))
-        for place in run.track("questions", missing, len(missing)):
-            _draw(settings, place, run.folder, tokens)
-    return [_read(run.folder, place) for place in places]
+        for number in run.track("questions", missing, len(missing)):
+            run.folder.write_part(parts[number], _draw(settings, number, run.folder.path, tokens))
+    return [_read(run.folder.read_parts([part])) for part in parts]
 
 
-def _part(place: int) -> str:
-    return f"questions-{place:02d}"
-
-
-def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) -> None:
-    """Draw the questions of one arm, embed their options and write them."""
+def _draw(settings: LLMSettings, number: int, folder: Path, tokens: Tokens) -> Any:
+    """Draw the questions of one arm and embed their options: a row for each option."""
     import pandas
 
-    agent = settings.parsed_agents[place]
+    agent = settings.parsed_agents[number]
     seed = derive_seed(settings.seed, "llm questions", agent.text)
     with one_thread():
-        env = make_lanes(settings.design, tokens, settings.num_options * settings.episodes)
-        player = obtain_agent(settings.design, place, settings.episodes, folder.path, env, seed)
+        env = make_lanes(settings, tokens, settings.num_options * settings.episodes)
+        player = obtain_agent(settings, number, settings.episodes, folder, env, seed)
         questions = draw_questions(
             ENVIRONMENT,
             player,
             episodes=settings.episodes,
-            env_arguments=settings.design.environment,
+            env_arguments=settings.environment,
             distinct=False,  # the paper's lanes, which may show equal options
         ).questions
         env.close()
@@ -116,19 +85,17 @@ def _draw(settings: LLMSettings, place: int, folder: RunFolder, tokens: Tokens) 
         texts = list(dict.fromkeys(text for _, _, options in questions for text in options))
         encoder = raw_encoder(settings.encoder, tokens.fingerprint)
         rows = dict(zip(texts, encoder.encode(texts), strict=True))
-    table: list[dict[str, Any]] = [
+    return pandas.DataFrame(
         {
             "arm": agent.label, "episode": episode, "step": step, "option": option, "text": text,
             "features": rows[text],
         }
         for episode, step, options in questions
         for option, text in enumerate(options)
-    ]  # fmt: skip
-    folder.write_part(_part(place), pandas.DataFrame(table))
+    )  # fmt: skip
 
 
-def _read(folder: RunFolder, place: int) -> ArmQuestions:
-    table = folder.read_parts([_part(place)])
+def _read(table: Any) -> ArmQuestions:
     options = int(table["option"].max()) + 1
     features = np.stack([np.asarray(row, dtype=np.float32) for row in table["features"]])
     first = table[table["option"] == 0]

@@ -1,182 +1,156 @@
-"""Figures and REPORT.md of the experiment, from its results alone."""
+"""Tables, figures and REPORT.md of the experiment, from its results alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edpbrl_gym.experiments.llm.figures import accuracy_figure, bars_figure, styles_figure
-from edpbrl_gym.experiments.llm.measuring import GUIDANCE, estimator_names
-from edpbrl_gym.experiments.llm.styles import PAPER_AVERAGE, PAPER_RESULTS, PaperResult
-from edpbrl_gym.experiments.llm.summary import accounts, by_style, curves, difference, findings, headline, points
+from edpbrl_gym.experiments.llm.measuring import GUIDANCE, WORDS
+from edpbrl_gym.experiments.llm.settings import PAPER_AVERAGE, PAPER_RESULTS
+from edpbrl_gym.experiments.llm.summary import Summary, accounts, points
 from edpbrl_gym.experiments.runs import Results
-from edpbrl_gym.experiments.sections import convergence_line, designs_section, provenance_section
-from edpbrl_gym.experiments.settings import agent_labels
+from edpbrl_gym.experiments.sections import (
+    arm_curves,
+    compared,
+    convergence_line,
+    designs_section,
+    difference,
+    provenance_section,
+)
+from edpbrl_gym.oracles.judge.questions import Usage
+from edpbrl_gym.rendering.settings import sampling
+from edpbrl_gym.reporting.figures import Level, Look, Panel, curves_figure
 from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
-from edpbrl_gym.reporting.statistics import mean_over, plus_minus
+from edpbrl_gym.reporting.statistics import mean_over, plural
 from edpbrl_gym.reporting.tables import TextTable
 
-__all__ = ["account_line", "make_report", "setting_line", "styles_table"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["make_report"]
 
 
 def make_report(results: Results) -> Report:
     """The report of `edpbrl reproduce llm`."""
-    table, config = results.table, results.config
-    setting, last = setting_line(results), max(config["train_sizes"])
+    summary, config, setting = Summary(results.table, results.config), results.config, _setting(results)
+    found, styles, account = bullets(summary.findings()), _styles_table(summary, config), _account_line(results)
     return Report(
         "A language model as the user: designed against random questions",
         [
             Text([setting]),
             Text(
                 [
-                    '"Clearly" means a difference, paired by style, of more than two standard errors over the styles. '
-                    "All styles share one draw of questions for each arm, so these errors don't hold the luck of that "
-                    "draw: other seeds tell.",
+                    '"Clearly" means a difference, paired by style, of more than two standard errors over the styles; '
+                    "these share one draw of questions for each arm.",
                     "",
-                    *bullets(findings(table, config)),
+                    *found,
                 ],
                 "What came out",
             ),
-            styles_table(results, f"Per style: {headline(config)}, {last} training episodes"),
-            Picture("accuracy-styles", "Accuracy by style", styles_figure(table, config, subtitle=setting)),
+            styles,
+            Picture("accuracy-styles", "Accuracy by style", styles_figure(summary, config, setting)),
             Text(title="All estimates"),
-            *_average_sections(results),
-            Picture("accuracy-curves", "Accuracy curves", accuracy_figure(table, config, subtitle=setting)),
-            Picture("accuracy-bars", "Accuracy of all estimates", bars_figure(table, config, subtitle=setting)),
-            Text([account_line(results) + _cost(results)], "The judge's answers"),
+            *_average_sections(summary, config),
+            Picture("accuracy-curves", "Accuracy curves", accuracy_figure(summary, config, setting)),
+            Text([account + _cost(results)], "The judge's answers"),
             _account_table(results),
             designs_section(results),
             _how(results),
             provenance_section(results),
         ],
+        [styles, Text([setting, account]), Text(found, "What came out")],
     )
 
 
-def setting_line(results: Results) -> str:
+def _setting(results: Results) -> str:
     """The setting in one line."""
     config, known = results.config, results.provenance
-    medium = "partial prompts as text" if config["rendering"] is None else f"images by {_model_name(config)}"
+    shown = "partial prompts as text" if config["rendering"] is None else "images"
     return (
-        f"judge {config['judge']['model']}, shown {medium}; T = {config['episodes']}, K = {config['num_options']}, "
-        f"H = {len(known['steps'])}, {_design_kinds(results)}features {known['encoder']}, seed {config['seed']}"
+        f"judge {config['judge']['model']}, shown {shown}; T = {config['episodes']}, K = {config['num_options']}, "
+        f"H = {len(known['steps'])}, features {known['encoder']}, seed {config['seed']}"
     )
 
 
-def _design_kinds(results: Results) -> str:
-    """Criterion and lambda of the designs, "" without one; an agent may have its own."""
-    kinds = []
-    for design in results.provenance.get("designs", []):
-        regularization = design["regularization"]
-        prior = "a prior of its own" if regularization is None else f"lambda = {regularization:g}"
-        kinds.append(f"{design['criterion']}-design with {prior}")
-    return "".join(f"{kind}, " for kind in dict.fromkeys(kinds))
-
-
-def _model_name(config: Mapping[str, Any]) -> str:
-    return Path(str(config["rendering"]["model"])).name
-
-
-def styles_table(results: Results, title: str) -> TextTable:
+def _styles_table(summary: Summary, config: Mapping[str, Any]) -> TextTable:
     """Accuracy of every style, with the paper's Table 2 if the styles are the paper's."""
-    config = results.config
-    *agents, baseline = agent_labels(config)
-    name, last = headline(config), max(config["train_sizes"])
-    styles = by_style(results.table)
-    rows = styles[(styles["estimator"] == name) & (styles["episodes"] == last) & (styles["arm"] == styles["tested_on"])]
-    wide = rows.pivot(index="style", columns="arm", values="accuracy")
-    paper = any(style in PAPER_RESULTS for style in config["styles"])
-    header = ["style", *agents, baseline, *(f"{agent} - {baseline}" for agent in agents)]
+    *agents, baseline = summary.arms
+    wide = summary.cell(summary.headline)
+    header = ["style", *summary.arms, *(f"{agent} - {baseline}" for agent in agents)]
     lines = []
     for style in config["styles"]:
         values = wide.loc[style]
-        line = [style, *(f"{values[arm]:.1f}" for arm in [*agents, baseline])]
-        line += [f"{round(values[agent] - values[baseline], 1) + 0.0:+.1f}" for agent in agents]  # never -0.0
-        lines.append(line + (_paper_cells(PAPER_RESULTS.get(style)) if paper else []))
-    line = ["average", *(f"{wide[arm].mean():.1f}" for arm in [*agents, baseline])]
-    line += [points(difference(styles, name, agent, baseline, episodes=last)) for agent in agents]
-    if paper:
-        line += _paper_cells(PAPER_AVERAGE if set(config["styles"]) == set(PAPER_RESULTS) else None)
+        gaps = [f"{round(values[agent] - values[baseline], 1) + 0.0:+.1f}" for agent in agents]  # never -0.0
+        lines.append([style, *(f"{values[arm]:.1f}" for arm in summary.arms), *gaps])
+    gaps = [points(difference(wide, agent, baseline)) for agent in agents]
+    lines.append(["average", *(f"{wide[arm].mean():.1f}" for arm in summary.arms), *gaps])
+    if any(style in PAPER_RESULTS for style in config["styles"]):
         header += ["paper: ED-PBRL", "paper: Random", "paper: difference"]
+        average = PAPER_AVERAGE if set(config["styles"]) == set(PAPER_RESULTS) else None
+        for line in lines:
+            known = {**PAPER_RESULTS, "average": average}.get(line[0])
+            line += [""] * 3 if known is None else [f"{known[0]:.1f}", f"{known[1]:.1f}", f"{known[2]:+.1f}"]
     return TextTable(
-        title,
+        f"Per style: {summary.headline}, {summary.last} training episodes",
         header,
-        [*lines, line],
+        lines,
         f"Share of held-out choices that the estimate predicts, in percent, mean of {config['folds']} folds of "
         f"{config['test_episodes']} test episodes, each arm on its own questions; guessing is "
-        f"{100 / config['num_options']:.0f}%. The paper's figures are those of GPT-4.1-mini looking at images of "
-        "Stable Diffusion 1.4, with CLIP ViT-L/14 features and another vocabulary: another judge, so compare the "
-        "differences and not the levels. After ± in the last row: standard error over the styles.",
+        f"{100 / config['num_options']:.0f}%. The paper's judge and features are others: compare the differences and "
+        "not the levels. After ± in the last row: standard error over the styles.",
         words=1,
     )
 
 
-def _paper_cells(known: PaperResult | None) -> list[str]:
-    if known is None:
-        return ["", "", ""]
-    return [f"{known.design:.1f}", f"{known.random:.1f}", f"{known.difference:+.1f}"]
-
-
-def _average_sections(results: Results) -> list[Section]:
-    """Averages over the styles of every estimate, arm and train size; a table for each set of questions."""
-    config = results.config
-    means, arms = curves(results.table), agent_labels(results.config)
-    sizes = config["train_sizes"]
-    tests: list[str | None] = [None, *(arms[::-1] if len(arms) > 1 else [])]
+def _average_sections(summary: Summary, config: Mapping[str, Any]) -> list[Section]:
+    """Averages over the styles of every estimate and train size; a table for each set of questions."""
+    *agents, baseline = summary.arms
+    pairs = [(agent, baseline) for agent in agents]
+    header = ["estimate", "episodes", *summary.arms, *(f"{agent} - {baseline}" for agent in agents)]
     sections: list[Section] = []
-    for tested in tests:
+    for tested in [None, *(summary.arms[::-1] if agents else [])]:
         where = "Each arm on its own held-out questions (the paper's test):" if tested is None else (
             f"All arms on the held-out questions of {tested}, so that all predict the same choices:"
         )  # fmt: skip
-        rows = []
-        for name in estimator_names(config["lambdas"]):
-            for arm in arms if tested is None or name != GUIDANCE else arms[:1]:
-                cell = means[(means["estimator"] == name) & (means["arm"] == arm)]
-                cell = cell[cell["tested_on"] == (arm if tested is None else tested)].set_index("episodes")
-                values = [plus_minus(cell.loc[size, "mean"], cell.loc[size, "sem"], ".1f") for size in sizes]
-                rows.append([name, arm if tested is None or name != GUIDANCE else "none", *values])
-        header = ["estimate", "questions", *(f"{size} episodes" for size in sizes)]
-        sections += [Text([where]), TextTable("", header, rows)]
+        rows = [
+            [name, str(size), *compared(summary.cell(name, tested, size), summary.arms, pairs, ".1f")]
+            for name in summary.names
+            for size in config["train_sizes"]
+        ]
+        sections += [Text([where]), TextTable("", header, rows, words=1)]
     note = (
         f'Percent, {mean_over(len(config["styles"]), "style")}. "words" is the library\'s default estimate '
-        '(`VocabularyPrior`, docs/priors.md); "guidance text" takes the embedding of the style\'s guidance as theta '
-        "and learns nothing."
+        '(docs/priors.md); "guidance text" takes the embedding of the guidance as theta.'
     )
     return [*sections, Text([note])]
 
 
-def account_line(results: Results) -> str:
+def _account_line(results: Results) -> str:
     """How many questions were answered, in one line."""
-    rows = accounts(results.table)
-    total, answered = sum(entry["questions"] for entry in rows), sum(entry["answered"] for entry in rows)
-    return (
-        f"{answered} of {total} questions answered, {total - answered} missing, "
-        f"{sum(entry['retried'] for entry in rows)} after retries; {sum(entry['tokens'] for entry in rows)} tokens."
-    )
+    sums = {name: sum(one[name] for one in accounts(results.table)) for name in ("questions", "answered", "tokens")}
+    return "{answered} of {questions} questions answered; {tokens} tokens.".format_map(sums)
 
 
 def _account_table(results: Results) -> TextTable:
     entries = accounts(results.table)
     fixed = {"style", "questions", "answered", "retried", "consistent", "labels", "tokens"}
-    reasons = [name for name in entries[0] if name not in fixed]
-    header = ["style", "questions", "answered", *reasons, "retried", "same in both looks", "labels chosen", "tokens"]
+    counted = ["questions", "answered", *(name for name in entries[0] if name not in fixed), "retried"]
     rows = []
     for entry in entries:
         consistency = "" if np.isnan(entry["consistent"]) else f"{100 * entry['consistent']:.1f}%"
-        labels = " ".join(f"{chr(65 + place)} {100 * share:.0f}%" for place, share in enumerate(entry["labels"]))
-        counts = [str(entry[reason]) for reason in ("questions", "answered", *reasons, "retried")]
+        labels = " ".join(f"{chr(65 + number)} {100 * share:.0f}%" for number, share in enumerate(entry["labels"]))
+        counts = [str(entry[name]) for name in counted]
         rows.append([entry["style"], *counts, consistency, labels, str(entry["tokens"])])
     equal = results.provenance["equal_options"]
     return TextTable(
         "",
-        header,
+        ["style", *counted, "same in both looks", "labels chosen", "tokens"],
         rows,
-        "A missing answer is left out of training and of the test. Labels are put on the options in an order drawn for "
-        "each question, so a judge without a favourite label chooses all about equally often. Questions with equal "
-        f"options among the {results.config['num_options']} (either then counts as predicted, and as the same in both "
-        "looks): "
+        "A missing answer is left out of training and of the test. A judge without a favourite label chooses all about "
+        "equally often. Questions with equal options, of which either counts as predicted: "
         + ", ".join(f"{arm} {count}" for arm, count in equal.items())
         + f" of {results.provenance['questions'] // len(equal)} each.",
         words=1,
@@ -184,27 +158,25 @@ def _account_table(results: Results) -> TextTable:
 
 
 def _cost(results: Results) -> str:
-    input_price, output_price = results.provenance["prices"]
-    if input_price is None or output_price is None:
-        return ""
     rows = results.table[results.table["part"] == "answer"]
-    cost = (rows["input_tokens"].sum() * input_price + rows["output_tokens"].sum() * output_price) / 1e6
-    return f" Cost at the given prices: {cost:.4f}."
+    cost = Usage(rows["input_tokens"].sum(), rows["output_tokens"].sum()).cost(*results.provenance["prices"])
+    return "" if cost is None else f" Cost at the given prices: {cost:.4f}."
 
 
 def _how(results: Results) -> Text:
     config = results.config
-    judge = config["judge"]
+    judge, rendering = config["judge"], config["rendering"]
     lines = [
-        f"{config['episodes']} episodes of {len(results.provenance['steps'])} questions for each arm, drawn once: "
-        "all styles answer the same ones. The questions use the 75% train part of the vocabulary.",
-        f"Fold i tests on the i-th last {config['test_episodes']} episodes; it trains on the episodes after its test "
-        "window in cyclic order, so a smaller training set is the beginning of a larger one (the paper does not say "
-        "which episodes train at smaller sizes; at the largest size they are the same).",
         f"The judge {judge['model']} at {results.provenance['judge_address']} is told the guidance text and answers "
         f"with one label; temperature {judge['temperature']}, structured output: {judge['structured']}, second look: "
         f"{'yes' if judge['second_look'] else 'no'}, seed of the label orders {judge['seed']}.",
-        *_rendering(config),
+    ]
+    if rendering is not None:
+        lines.append(
+            f"Images: {Path(rendering['model']).name} (sha256 {rendering['fingerprint'][:16]}), {sampling(rendering)}"
+            "all from one seed."
+        )
+    lines += [
         "Guidance texts: " + "; ".join(f'{name}: "{text}"' for name, text in config["styles"].items()) + ".",
         convergence_line(results.table.loc[results.table["part"] == "accuracy", "converged"]),
         "What all answers to an arm's questions taught together is in tastes/, for `edpbrl personalize`.",
@@ -212,11 +184,49 @@ def _how(results: Results) -> Text:
     return Text(bullets(lines), "How it was done")
 
 
-def _rendering(config: Mapping[str, Any]) -> list[str]:
-    rendering = config["rendering"]
-    if rendering is None:
-        return []
-    return [
-        f"Images: {_model_name(config)} (sha256 {rendering['fingerprint'][:16]}), {rendering['steps']} steps, guidance "
-        f"{rendering['guidance']:g}, all from seed {config['image_seed']}."
-    ]
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def accuracy_figure(summary: Summary, config: Mapping[str, Any], setting: str) -> Figure:
+    """Accuracy against training episodes: the headline ridge and our estimate, on own and on the same questions."""
+    panels = []
+    for tested in [None] if len(summary.arms) == 1 else [None, summary.arms[-1]]:
+        where = "each on its own held-out questions" if tested is None else f"all on {tested}'s questions"
+        for name in summary.shown:
+            levels = [Level(100.0 / config["num_options"], "guessing")]
+            if tested is not None:
+                value = float(summary.rows(GUIDANCE, tested)["accuracy"].mean())
+                black = Look("#000000", (0, (4, 2, 1, 2)))
+                levels.append(Level(value, "guidance text as theta (asks nothing)", look=black))
+            title = f"{'default estimate (words)' if name == WORDS else name}\n{where}"
+            panels.append(_panel(summary, summary.rows(name, tested), title, levels))
+    return curves_figure(
+        panels,
+        columns=len(summary.shown),
+        xlabel="training episodes",
+        title=f"Predicting the judge's choices; {mean_over(len(config['styles']), 'style')}",
+        subtitle=setting,
+        size=(3.6, 3.1),
+        share="row",
+        zero=False,
+    )
+
+
+def _panel(summary: Summary, rows: Any, title: str, levels: list[Level]) -> Panel:
+    curves = arm_curves(rows, {arm: arm for arm in summary.arms}, "arm", "episodes", "style", "accuracy")
+    return Panel(curves, title, "held-out accuracy (%)", levels)
+
+
+def styles_figure(summary: Summary, config: Mapping[str, Any], setting: str) -> Figure:
+    """A panel for each style: accuracy against training episodes with the headline ridge, own questions."""
+    rows, guess = summary.rows(summary.headline), Level(100.0 / config["num_options"], "guessing")
+    return curves_figure(
+        [_panel(summary, rows[rows["style"] == style], style, [guess]) for style in config["styles"]],
+        columns=5,
+        xlabel="training episodes",
+        title=f"{summary.headline.capitalize()}, each arm on its own held-out questions, mean of "
+        f"{plural(config['folds'], 'fold')}",
+        subtitle=setting,
+        size=(2.0, 2.0),
+        zero=False,
+    )

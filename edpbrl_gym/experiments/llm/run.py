@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,71 +17,61 @@ from numpy.typing import NDArray
 from edpbrl_gym._executor import Executor, Track, no_track
 from edpbrl_gym._threads import one_thread
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.experiments.designs import train_tokens
+from edpbrl_gym.experiments.designs import check_agents, train_tokens
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run, run_experiment, text_inputs
-from edpbrl_gym.experiments.llm.asking import LEDGER, answers_part, ask_style, read_answers
+from edpbrl_gym.experiments.llm.asking import LEDGER, ask_style, read_answers
 from edpbrl_gym.experiments.llm.measuring import fit_words, measure
-from edpbrl_gym.experiments.llm.questions import ArmQuestions, check_agents, make_questions
+from edpbrl_gym.experiments.llm.questions import ArmQuestions, make_questions
 from edpbrl_gym.experiments.llm.report import make_report
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.experiments.runs import Results, RunFolder
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.personalize.taste import save_taste
+from edpbrl_gym.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from edpbrl_gym.rendering.cache import RenderedImage
-    from edpbrl_gym.rendering.renderer import Renderer
+    from edpbrl_gym.rendering import CachedRenderer
 
 __all__ = ["LLM", "run_llm"]
 
-# of the judge's settings, those that decide an answer; the address may change between two sessions of a run
+# of the judge's settings, those that decide an answer; the address may change between two sessions of a run, and so may
+# max_answer_tokens, which decides only whether there is an answer: the configuration keeps the one the run began with
 _DECIDING = ("model", "temperature", "show", "structured", "second_look", "seed", "max_answer_tokens")
 
 Advance = Callable[[str, int, int], None]
 
 
-def _no_progress(stage: str, done: int, total: int) -> None:
-    """Show nothing."""
+class StyleUnit(NamedTuple):
+    """The estimates of one style, by its position in the settings and its name."""
 
-
-@dataclass(frozen=True)
-class StyleUnit:
-    """The estimates of one style.
-
-    Attributes:
-        place: Position in the settings.
-        style: Name of the style.
-    """
-
-    place: int
+    number: int
     style: str
+
+    @property
+    def name(self) -> str:
+        """Number and name in names of files."""
+        safe = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in self.style)
+        return f"{self.number:02d}-{safe}"
 
     @property
     def part(self) -> str:
         """Name of the part with the accuracies."""
-        return self.answers.replace("answers-", "accuracy-", 1)
+        return f"accuracy-{self.name}"
 
     @property
     def answers(self) -> str:
         """Name of the part with the answers."""
-        return answers_part(self.style, self.place)
+        return f"answers-{self.name}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """Data shared by the estimates of all styles.
-
-    Attributes:
-        arms: The questions.
-        tokens: Embeddings of the train tokens, (N, d).
-        guidance: Embedding of each style's guidance text, (d,) each.
-        known: Provenance of the tastes.
-    """
+class _Prepared(NamedTuple):
+    """Data shared by the estimates of all styles."""
 
     arms: list[ArmQuestions]
-    tokens: NDArray[np.float32]
-    guidance: dict[str, NDArray[np.float64]]
-    known: dict[str, Any]
+    tokens: NDArray[np.float32]  # embeddings of the train tokens, (N, d)
+    guidance: dict[str, NDArray[np.float64]]  # embedding of each style's guidance text, (d,)
+    known: dict[str, Any]  # provenance of the tastes
+    vocabulary: Vocabulary  # the whole one, of which the train split is asked about
 
 
 def run_llm(
@@ -88,130 +79,106 @@ def run_llm(
     judge: JudgeSettings,
     out: str | os.PathLike[str],
     *,
-    renderer: Renderer | None = None,
-    asking: Executor | None = None,
+    renderer: CachedRenderer | None = None,
     jobs: int | Executor | None = None,
     track: Track = no_track,
-    advance: Advance = _no_progress,
+    advance: Advance = lambda stage, done, total: None,
 ) -> Results:
-    """Run the experiment, or the rest of it, and write results.parquet (figures and report: ``registry.write_report``).
+    """Run the experiment, or the rest of it, as ``run_experiment``; no answered question is asked again.
 
-    A run that was stopped or killed resumes in the same folder: designs, questions and finished styles are read from
-    it, and no answered question is asked again (``ledger.jsonl``).
-
-    Args:
-        settings: Styles, arms, folds, estimates.
-        judge: Who answers; its style is replaced by each style's guidance text. ``show`` must be "images" with a
-            renderer and "texts" without.
-        out: The run folder, new or of an earlier run with the same settings.
-        renderer: Draws the partial prompts; None lets the judge read them.
-        asking: Its workers ask the judge (None: this process does).
-        jobs: Who does designs and estimates, as in ``run_experiment``. The results don't depend on it.
-        track: Shows progress over designs and estimates.
-        advance: Called with a stage ("pictures" or a style), the steps done and all steps.
-
-    Returns:
-        The results as stored: rows of the parts "accuracy" and "answer".
+    The style of ``judge`` is replaced by each style's guidance text; its ``show`` must be "images" with a ``renderer``,
+    which draws the partial prompts, and "texts" without. ``advance`` is called with a stage ("pictures" or a style),
+    the steps done and all steps.
 
     Raises:
-        RunFolderError: If ``out`` holds something else, the budget ended (``BudgetSpent``), or the judge answered
-            nothing.
-        ValueError: If an agent, the vocabulary or the judge can't be used.
+        RunFolderError: Also if the budget ended (``BudgetSpent``), or the judge answered nothing.
     """
-    if judge.show != ("texts" if renderer is None else "images"):
-        raise ValueError(
-            f"Expected a judge that is shown {'texts' if renderer is None else 'images'} "
-            f"{'without' if renderer is None else 'with'} a renderer, got show={judge.show!r}"
-        )
     llm = replace(
         LLM,
-        inputs=functools.partial(_inputs, judge=judge, renderer=renderer),
-        prepare=functools.partial(_prepare, judge=judge, renderer=renderer, asking=asking, advance=advance),
+        inputs=functools.partial(_inputs, judge=judge, renderer=renderer, began_with=_began_with(Path(out), judge)),
+        prepare=functools.partial(_prepare, judge=judge, renderer=renderer, advance=advance),
     )
     return run_experiment(llm, settings, out, jobs=jobs, track=track)
 
 
 def _plan(settings: LLMSettings) -> list[StyleUnit]:
     check_agents(settings)
-    return [StyleUnit(place, style) for place, style in enumerate(settings.styles)]
+    return [StyleUnit(number, style) for number, style in enumerate(settings.styles)]
 
 
-def _inputs(settings: LLMSettings, judge: JudgeSettings, renderer: Renderer | None) -> Inputs:
+def _began_with(folder: Path, judge: JudgeSettings) -> JudgeSettings:
+    """The judge with the max_answer_tokens of the run in the folder, if there is one."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
+        return replace(judge, max_answer_tokens=config["judge"]["max_answer_tokens"])
+    except (OSError, ValueError, TypeError, KeyError):  # what is wrong with it is said when the folder is opened
+        return judge
+
+
+def _inputs(
+    settings: LLMSettings, renderer: CachedRenderer | None, judge: JudgeSettings, began_with: JudgeSettings
+) -> Inputs:
     inputs = text_inputs(settings)
     deciding = [*_DECIDING, "image_size"] if renderer is not None else _DECIDING
     config = {
-        "judge": {name: getattr(judge, name) for name in deciding},
-        "rendering": None if renderer is None else {**renderer.settings.as_dict(), "fingerprint": renderer.fingerprint},
+        "judge": {name: getattr(began_with, name) for name in deciding},
+        "rendering": None if renderer is None else {**renderer.describe(), "fingerprint": renderer.fingerprint},
     }
     notes = {
         "judge_address": judge.address,
+        "max_answer_tokens": judge.max_answer_tokens,
         "prices": [judge.price_per_million_input, judge.price_per_million_output],
     }
     return replace(inputs, config={**inputs.config, **config}, notes={**inputs.notes, **notes})
 
 
 def _prepare(
-    run: Run,
-    todo: list[StyleUnit],
-    judge: JudgeSettings,
-    renderer: Renderer | None,
-    asking: Executor | None,
-    advance: Advance,
+    run: Run, todo: list[StyleUnit], judge: JudgeSettings, renderer: CachedRenderer | None, advance: Advance
 ) -> _Prepared:
     """Draw the questions, and ask the judge those of every style without answers."""
     settings: LLMSettings = run.settings
     folder = run.folder
-    train, _ = settings.design.split(run.vocabulary)
+    train, _ = run.vocabulary.split(settings.seed)
     folder.note(train_sizes=list(train.sizes))
     tokens = train_tokens(train, run.encoder)
     missing = [unit for unit in _plan(settings) if not folder.has_part(unit.answers)]
     with ExitStack() as stack:
         # first, so that a missing key is reported at once
-        base_judge = (
-            stack.enter_context(Judge(judge, ledger=folder.path / LEDGER, executor=asking)) if missing else None
-        )
+        asked = stack.enter_context(Judge(judge, ledger=folder.path / LEDGER)) if missing else None
         arms = make_questions(settings, run, tokens)
         equal = {arm.arm: arm.with_equal_options for arm in arms}
         folder.note(questions=sum(len(arm) for arm in arms), equal_options=equal)
-        if base_judge is not None:
-            images = None if renderer is None else _render(settings, arms, renderer, advance)
-            for unit in missing:
-                style_judge = base_judge.for_style(settings.styles[unit.style])
-                report = functools.partial(advance, unit.style)
-                account = ask_style(style_judge, unit.style, arms, folder, unit.answers, images=images, progress=report)
-                folder.note(accounts={**folder.provenance.get("accounts", {}), unit.style: account})
+        images = None
+        if renderer is not None and missing:  # a picture of every distinct partial prompt, all from the same seed
+            texts = list(dict.fromkeys(text for arm in arms for options in arm.texts for text in options))
+            pictures = renderer.render(texts, seed=0, progress=functools.partial(advance, "pictures"))
+            images = dict(zip(texts, pictures, strict=True))
+        for unit in missing:
+            assert asked is not None
+            judging = asked.for_style(settings.styles[unit.style])
+            progress = functools.partial(advance, unit.style)
+            account = ask_style(judging, unit.style, arms, folder, unit.answers, images=images, progress=progress)
+            folder.note(accounts={**folder.provenance.get("accounts", {}), unit.style: account})
     guidance = {unit.style: run.encoder.encode([settings.styles[unit.style]])[0].astype(np.float64) for unit in todo}
     known = {"encoder": run.encoder.name, "encoder_fingerprint": run.encoder.fingerprint}
-    return _Prepared(arms, tokens.rows, guidance, {**known, "judge": folder.config["judge"]})
-
-
-def _render(
-    settings: LLMSettings, arms: list[ArmQuestions], renderer: Renderer, advance: Advance
-) -> dict[str, RenderedImage]:
-    """A picture of every distinct partial prompt, all from the same seed."""
-    texts = list(dict.fromkeys(text for arm in arms for options in arm.texts for text in options))
-    pictures = renderer.render(
-        texts, seed=settings.image_seed, progress=lambda done, total: advance("pictures", done, total)
-    )
-    return dict(zip(texts, pictures, strict=True))
+    return _Prepared(arms, tokens.rows, guidance, {**known, "judge": folder.config["judge"]}, run.vocabulary)
 
 
 def _run_unit(settings: LLMSettings, unit: StyleUnit, folder: Path, prepared: _Prepared) -> list[dict[str, Any]]:
     """Measure one style, and save the taste from all answers of each arm for `edpbrl personalize`."""
-    answers = RunFolder(folder, kind="", config={}).read_parts([unit.answers])
-    arms = read_answers(answers, prepared.arms)
+    arms = read_answers(RunFolder(folder, kind="", config={}).read_parts([unit.answers]), prepared.arms)
     rows = measure(settings, unit.style, arms, prepared.tokens, prepared.guidance[unit.style])
     prior = VocabularyPrior(prepared.tokens)
     about = {**prepared.known, "style": unit.style, "guidance": settings.styles[unit.style]}
-    number = unit.answers.removeprefix("answers-")
-    for place, arm in enumerate(arms):
+    for number, arm in enumerate(arms):
         answered = arm.choices >= 0
         with one_thread():
-            theta, _ = fit_words(prior, arm.questions.features[answered].astype(np.float64), arm.choices[answered])
+            theta, _ = fit_words(prior, arm.answers(answered))
         save_taste(
-            folder / "tastes" / f"{number}-arm{place}.safetensors",
+            folder / "tastes" / f"{unit.name}-arm{number}.safetensors",
             theta,
             {**about, "asked_by": arm.questions.arm, "questions": int(answered.sum()), "estimate": "words"},
+            vocabulary=prepared.vocabulary,
         )
     return rows
 

@@ -1,24 +1,43 @@
-"""Measures of trained policies: similarity of their prompts, perplexity under the base model, a map of prompts."""
+"""Measures of policies: similarity, perplexity and a map of their prompts, tastes that their questions teach."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym._validation import check_array
+from edpbrl_gym.comparisons import Queries
+from edpbrl_gym.estimation import estimate
+from edpbrl_gym.estimation.metrics import cosine_error, preference_error
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.experiments.settings import UserSettings
+from edpbrl_gym.oracles import SyntheticUser
 
 if TYPE_CHECKING:
     from edpbrl_gym.language.model import LanguageModel
     from edpbrl_gym.language.sampling import Samples
 
-__all__ = ["between_policy_similarity", "map_prompts", "perplexity"]
+__all__ = [
+    "ESTIMATORS",
+    "between_policy_similarity",
+    "learn_tastes",
+    "map_prompts",
+    "perplexity",
+]
+
+RIDGE = 100.0  # lambda of the paper's estimates
+_ANSWERINGS = (UserSettings("argmax", 1.0), UserSettings("sampled", 20.0))
+# name -> title
+ESTIMATORS = {"ridge": "ridge, lambda = 100 (the paper's)", "words": "prior around the words of the vocabulary"}
 
 
 def between_policy_similarity(embeddings: ArrayLike) -> Floats:
-    """Mean cosine similarity of prompts from different policies, for each repeat.
+    """Mean cosine similarity of prompts from different policies, for each repeat, (R,).
 
     The paper's measure of diversity (Appendix "Vocabulary-Free Experimental Design via REINFORCE"): lower is more
     diverse; it reports mean and standard deviation over 10 repeats of 10 prompts from each of 4 policies.
@@ -26,20 +45,10 @@ def between_policy_similarity(embeddings: ArrayLike) -> Floats:
     Args:
         embeddings: Embeddings of complete prompts, (R, K, n, d): n prompts of each of K >= 2 policies in R repeats; not
             zero.
-
-    Returns:
-        For each repeat the mean over all pairs of prompts from two different policies, (R,).
-
-    Raises:
-        ValueError: Another shape, fewer than two policies, NaN, or an embedding of zero.
     """
     rows = check_array(embeddings, "embeddings", shape=("R", "K", "n", "d"))
     policies = rows.shape[1]
-    if policies < 2:
-        raise ValueError(f"Expected embeddings (R, K, n, d) of at least K = 2 policies, got {rows.shape}")
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-    if not norms.all():
-        raise ValueError("Expected embeddings other than zero, got a zero row; it has no direction")
     # the mean over pairs of prompts of two policies is the inner product of the policies' mean directions
     means = (rows / norms).mean(axis=2)
     products = means @ means.swapaxes(1, 2)
@@ -51,11 +60,6 @@ def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) 
     """Perplexity of sampled prompts under a model: exp of minus the mean log-probability of a choice.
 
     A choice is a token, or the stop that ended a prompt (see `edpbrl_gym.language.sampling`); forced ends are none.
-
-    Args:
-        model: The scoring model, with the tokenizer of the sampling one.
-        samples: The prompts.
-        batch_size: Prompts in one forward pass.
 
     Raises:
         ValueError: If the samples hold no choice at all.
@@ -73,24 +77,55 @@ def perplexity(model: LanguageModel, samples: Samples, *, batch_size: int = 64) 
 
 
 def map_prompts(embeddings: ArrayLike, *, seed: int) -> Floats:
-    """Map embeddings to the plane by t-SNE (van der Maaten and Hinton, 2008) on cosine distances.
+    """Map embeddings (n, d) to the plane, (n, 2), by t-SNE (van der Maaten and Hinton, 2008) on cosine distances.
 
-    The effective number of neighbours is 30, or a third of n if that is less.
-
-    Args:
-        embeddings: (n, d), n >= 4.
-        seed: Seed of the initial map.
-
-    Returns:
-        Positions, (n, 2); only neighbourhoods are meaningful, not axes or distances between groups.
-
-    Raises:
-        ValueError: Fewer than four rows, or NaN.
+    The effective number of neighbours is 30, or a third of n if that is less. Only neighbourhoods are meaningful, not
+    axes or distances between groups.
     """
     rows = check_array(embeddings, "embeddings", shape=("n", "d"))
-    if len(rows) < 4:
-        raise ValueError(f"Expected at least 4 embeddings for a map, got {len(rows)}")
     from sklearn.manifold import TSNE
 
     mapper = TSNE(metric="cosine", init="random", perplexity=min(30.0, len(rows) / 3.0), random_state=seed)
     return np.asarray(mapper.fit_transform(rows), dtype=np.float64)
+
+
+def learn_tastes(
+    questions: Mapping[str, Queries],
+    users: Mapping[str, NDArray[np.float64]],
+    counts: Sequence[int],
+    prior: VocabularyPrior,
+    evaluation: tuple[NDArray[np.float32], NDArray[np.int64]],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Let every user, by theta* (d,), answer the questions of every arm, and estimate from the first ``counts``.
+
+    ``prior`` is that of the default estimate, ``evaluation`` the prompts on which estimates are judged, (n, d), and
+    pairs of them, (p, 2). Sampled answers are the same draws for all arms. ``theta`` of a row is None before the last
+    count.
+    """
+    rows: list[dict[str, Any]] = []
+    for arm, queries in questions.items():
+        features = queries.features.astype(np.float64)
+        for name, truth in users.items():
+            for answering in _ANSWERINGS:
+                user_seed = derive_seed(seed, "answers", name, answering.label)
+                mode: Any = answering.mode
+                user = SyntheticUser(truth, mode=mode, scale=answering.scale, seed=user_seed)
+                choices = user.answer(queries).choices
+                for count in counts:
+                    answered = features[:count], choices[:count]
+                    estimates = {
+                        "ridge": estimate(answered, regularization=RIDGE),
+                        "words": prior.fit(answered).estimate,
+                    }
+                    for estimator, fit in estimates.items():
+                        row = {"arm": arm, "user": name, "mode": answering.mode, "scale": answering.scale}
+                        row |= {"estimator": estimator, "questions": count, "converged": fit.converged}
+                        row |= {"cosine_error": cosine_error(fit.theta, truth)}
+                        error = preference_error(fit.theta, truth, *evaluation)
+                        row |= {
+                            "preference_error": error,
+                            "theta": fit.theta.tolist() if count == max(counts) else None,
+                        }
+                        rows.append(row)
+    return rows

@@ -1,112 +1,102 @@
-"""One question to an OpenAI-compatible chat endpoint: keys, attempts, replies."""
+"""One question to an OpenAI-compatible chat endpoint: keys, attempts, waits, refusals."""
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import json
 import logging
-import math
 import os
 import random
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym.oracles.judge.questions import Usage
+from edpbrl_gym.oracles.judge.reading import Reply, read_completion
+from edpbrl_gym.oracles.judge.refusals import (
+    LIMIT_PARAMETERS,
+    ServerError,
+    announced_wait,
+    error_of_success,
+    read_error,
+)
 from edpbrl_gym.oracles.judge.settings import OPENAI_KEY, JudgeSettings
-from edpbrl_gym.oracles.judge.transport import MAX_BYTES, HttpAnswer, NoAnswerError, Poster, is_loopback
 
-__all__ = ["Attempts", "ChatClient", "Reply"]
+if TYPE_CHECKING:
+    from edpbrl_gym.oracles.judge.transport import HttpAnswer
+
+__all__ = ["NEEDS", "Attempts", "ChatClient"]
+
+NEEDS = Need("httpx2", "a language model as judge", "judge")
 
 _log = logging.getLogger("edpbrl_gym.oracles.judge")
 
-# those of the protocol; other values may be arbitrary text of the server, which is not shown
-_FINISHES = ("stop", "length", "tool_calls", "function_call")
-_LONGEST_WAIT = 120.0  # seconds, whatever Retry-After says
-_LONGEST_NAME = 200  # characters of a model's name
-_LARGEST_COUNT = 2**31  # tokens; larger numbers are not counts
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The result of sending one question.
-
-    Attributes:
-        kind: "text" (the model wrote something), "refused" (the model or the server's filter declined), "rejected" (the
-            server does not accept the request: 400, 413, 422), "failed" (no answer after all retries), "stopped" (not
-            sent again because the run stops).
-        text: Text of the model.
-        usage: Tokens reported by the server; None if it reports none.
-        status: HTTP status, or the name of the error; never a message of the server, which may contain the prompt.
-        model: Name of the model reported by the server, up to 200 characters.
-    """
-
-    kind: Literal["text", "refused", "rejected", "failed", "stopped"]
-    text: str = ""
-    usage: Usage | None = None
-    status: str = ""
-    model: str = ""
+_LONGEST_WAIT = 120.0  # seconds, whatever the server says; then it is tried again
+_SHORTEST_LIMIT = 0.1  # seconds; a shorter wait is only advice on how to retry
+_TOLD = 1.0  # seconds of a wait of which the user is told
+_TOLD_EVERY = 30.0  # seconds between two such lines
+_REJECTED = (400, 413, 415, 422, 501)
+_AGAIN = "run this again then: nothing that was answered is asked again"
 
 
 @dataclass
 class Attempts:
-    """The attempts to send one question.
+    """The attempts to send one question."""
 
-    Attributes:
-        before_sending: Callback, called when the server has been reached and right before each sending; an exception
-            ends the question.
-        stop: Event after which no attempt begins.
-        tries: Number of attempts.
-        sent: Number of attempts in which the question was sent.
-        lost: Number of these without a readable answer (a timeout, a lost connection, a truncated body): they may have
-            been billed.
-        refused: Number of these that the server answered with an error.
-        key: Key of the question in the ledger.
-    """
-
+    # called when the server has been reached, before each sending; an exception ends the question
     before_sending: Callable[[], None]
-    stop: threading.Event
-    tries: int = 0
-    sent: int = 0
-    lost: int = 0
-    refused: int = 0
-    key: str = ""
+    stop: threading.Event  # event after which no attempt begins
+    tries: int = 0  # number of attempts
+    sent: int = 0  # number of attempts in which the question was sent
+    lost: int = 0  # number of these without a readable answer: they may have been billed
+    # for each body, by the start of its sha256: how often the server answered it with an error, in this process or, as
+    # the ledger tells, in an earlier one
+    refused: dict[str, int] = field(default_factory=dict)
+    key: str = ""  # key of the question in the ledger
 
     def idempotency_key(self, body: bytes) -> str:
-        """Key of a request: the same for an attempt without an answer and the next one, also of another process.
+        """Key of a request: the same for an attempt without an answer and the next one, but not after an error."""
+        refused = self.refused.get(_digest(body), 0)
+        return hashlib.sha256(f"{self.key} {refused} ".encode("ascii") + body).hexdigest()
 
-        An error is an answer: a server may repeat it for its key, so the attempt after it has another one.
-        """
-        return hashlib.sha256(f"{self.key} {self.refused} ".encode("ascii") + body).hexdigest()
-
-    @property
-    def retries(self) -> int:
-        """Number of attempts after the first."""
-        return max(0, self.tries - 1)
+    def count_refusal(self, body: bytes) -> None:
+        """Count an error as the answer to a body."""
+        name = _digest(body)
+        self.refused[name] = self.refused.get(name, 0) + 1
 
 
 class ChatClient:
-    """Sends questions, and sends them again after temporary errors, as the server's Retry-After says.
-
-    Args:
-        settings: Endpoint, model, timeout, retries. The key is read from the environment here and not stored anywhere
-            else.
+    """Sends questions, and sends them again after temporary errors, when the server wants it.
 
     Raises:
-        ValueError: The environment lacks a required key, or has one that is not usable.
+        ModuleNotFoundError: The extra ``judge`` is not installed.
+        ValueError: The environment lacks a required key, or has one that is not usable; or the address can't be used.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:
+        check_installed(NEEDS)
+        from edpbrl_gym.oracles.judge.transport import Poster, is_loopback
+
         self.settings = settings
-        headers = {"User-Agent": "edpbrl-gym", "Accept": "application/json", **_credentials(settings)}
-        address = settings.address.rstrip("/") + "/chat/completions"
-        self._poster = Poster(address, headers, settings.timeout)
-        if urlsplit(address).scheme == "http" and not is_loopback(address):
+        self.last_error = ""  # what the server said last of a request that it did not take, "" if nothing
+        account = _credentials(settings)
+        self._secrets = tuple(value.removeprefix("Bearer ") for value in account.values())
+        headers = {"User-Agent": "edpbrl-gym", "Accept": "application/json", **account}
+        self._poster = Poster(settings.chat_address, headers, settings.timeout)
+        name = settings.limit_parameter
+        if name == "auto":
+            name = "max_completion_tokens" if settings.base_url is None else "max_tokens"
+        self._limit_parameter: str = name
+        self._wrong_names: set[str] = set()
+        self._answered = 0
+        self._told_until = 0.0
+        self._lock = threading.Lock()
+        if urlsplit(settings.address).scheme == "http" and not is_loopback(settings.address):
             key = f" and the key in {settings.key_variable}" if settings.key_variable else ""
             warnings.warn(
                 f"Questions{key} go to {settings.address} without encryption, readable by every machine on the way; "
@@ -118,37 +108,68 @@ class ChatClient:
         """Close the connections."""
         self._poster.close()
 
-    def ask(self, messages: list[dict[str, Any]], response_format: dict[str, Any] | None, attempts: Attempts) -> Reply:
+    def ask(
+        self,
+        messages: list[dict[str, Any]],
+        response_format: dict[str, Any] | None,
+        attempts: Attempts,
+        probing: bool = False,
+    ) -> Reply:
         """Ask one question; blocks until the answer arrives, all retries are used up or the run stops.
 
-        Args:
-            messages: Chat messages.
-            response_format: JSON schema of the answer, or None.
-            attempts: Record of the attempts, updated during the call.
+        A limit that the server announces is waited for. It counts as a retry only where the whole wait has passed and
+        no question was answered in the meantime. While it is ``probing``, whether the server takes a schema, that is
+        "rejected" by 501 and by a repeated 500, too.
 
         Raises:
-            ConnectionError: The server rejects the key, does not have the model or address, or redirects, so that no
-                question would succeed.
+            ConnectionError: No question would succeed.
         """
         settings = self.settings
-        request: dict[str, Any] = {"model": settings.model, "messages": messages}
-        request[self._limit_parameter] = settings.max_answer_tokens
-        if settings.temperature is not None:
-            request["temperature"] = settings.temperature
-        if response_format is not None:
-            request["response_format"] = response_format
-        body = json.dumps(request).encode("ascii")
-        for number in range(settings.max_retries + 1):
+        private = (*self._secrets, settings.style, *_texts(messages))
+        retries, waited, answered = 0, 0.0, self._answered
+        while True:
+            request: dict[str, Any] = {"model": settings.model, "messages": messages}
+            request[self._limit_parameter] = settings.max_answer_tokens
+            if settings.temperature is not None:
+                request["temperature"] = settings.temperature
+            if response_format is not None:
+                request["response_format"] = response_format
+            body = json.dumps(request).encode("ascii")
             attempts.tries += 1
-            reply, wait = self._attempt(body, attempts, number)
-            if wait is None or number == settings.max_retries:
-                break
+            answer, reply = self._attempt(body, attempts, private)
+            announced = None
+            wait: float | None = _backoff(retries)
+            if answer is not None:
+                if answer.status < 400:
+                    return reply
+                error = read_error(answer.status, answer.body)
+                self.last_error = error.shown(private)
+                if self._renamed(error, request):
+                    continue
+                on_trial = probing and response_format is not None
+                is_repeated = retries >= min(1, settings.max_retries)
+                reply = self._refused(error, request, private, on_trial=on_trial)
+                if on_trial and error.status == 500 and (error.blames_schema or is_repeated):
+                    return Reply("rejected", status=reply.status)
+                wait = _wait(answer, retries) if reply.kind == "failed" else None
+                announced = _announced(answer, error) if error.status == 429 else None
+            if wait is None:
+                return reply
+            counts = True
+            if announced is not None and announced >= _SHORTEST_LIMIT and settings.max_retries:
+                self._wait_for_limit(announced, waited, reply.status)
+                waited += wait
+                counts = announced <= _LONGEST_WAIT and self._answered == answered
+            if counts and retries == settings.max_retries:
+                return reply
+            retries += counts
+            answered = self._answered
             if attempts.stop.wait(wait):
                 return Reply("stopped", status="stopped")
-        return reply
 
-    def _attempt(self, body: bytes, attempts: Attempts, number: int) -> tuple[Reply, float | None]:
-        """The reply to one attempt, and the seconds to wait before another; None if another is pointless."""
+    def _attempt(self, body: bytes, attempts: Attempts, private: tuple[str, ...]) -> tuple[HttpAnswer | None, Reply]:
+        """The answer to one attempt, None if none came; and the reply, unless the answer is an error."""
+        from edpbrl_gym.oracles.judge.transport import MAX_BYTES, NoAnswerError
 
         def before_sending() -> None:
             attempts.before_sending()
@@ -163,46 +184,126 @@ class ChatClient:
                     "address, or name the file of the certificates to trust in the environment variable SSL_CERT_FILE"
                 ) from None
             attempts.lost += error.sent
+            self.last_error = ""
             _log.debug("attempt %d: %s", attempts.tries, error.status)
-            return Reply("failed", status=error.status), _backoff(number)
+            return None, Reply("failed", status=error.status)
         _log.debug("attempt %d: answered %d", attempts.tries, answer.status)
-        attempts.refused += answer.status >= 400
-        if answer.status in (401, 403, 404) or 300 <= answer.status < 400:
-            raise ConnectionError(self._refusal(answer.status))
+        if 300 <= answer.status < 400:
+            attempts.count_refusal(body)
+            raise ConnectionError(
+                f"Expected {self.settings.address} to answer questions itself, it redirects elsewhere "
+                f"({answer.status}); questions and keys go to no other address than base_url, so set that to the "
+                "server's real address"
+            )
         if answer.status >= 400:
-            reply = _from_status(answer)
-            return reply, _wait(answer, number) if reply.kind == "failed" else None
-        reply = _reply(answer)
+            attempts.count_refusal(body)
+            return answer, Reply("failed")
+        if answer.body is None:
+            problem = f"a body above {MAX_BYTES} bytes or packed in a way not asked for"
+            reply = Reply("failed", status=f"{answer.status}, but {problem}")
+        else:
+            reply = read_completion(answer.body, answer.status)
+            self.last_error = ""
+            status = error_of_success(answer.body)
+            if status is not None:
+                self.last_error = read_error(answer.status, answer.body).shown(private)
+            if status:
+                attempts.count_refusal(body)
+                return replace(answer, status=status), Reply("failed")
+        self._answered += 1
         attempts.lost += reply.kind == "failed"
-        return reply, None
+        return answer, reply
 
-    @property
-    def _limit_parameter(self) -> str:
+    def _refused(
+        self, error: ServerError, request: Mapping[str, Any], private: tuple[str, ...], *, on_trial: bool
+    ) -> Reply:
+        """The reply for an error; raises if no question would be answered, except for a schema that is on trial."""
+        settings, status = self.settings, error.status
+        if error.no_quota:
+            raise ConnectionError(
+                f"Expected the account at {settings.address} to have something left, it answered {status}; add credit "
+                f"or raise the limit of the account there, and {_AGAIN}{self._said()}"
+            )
+        if access := _access(settings, status):
+            raise ConnectionError(access + self._said())
+        remedy = "" if on_trial and error.blames_schema else error.remedy(settings, request)
+        if remedy:
+            raise ConnectionError(
+                f"Expected {settings.address} to take this request, it answered {status}; {remedy}{self._said()}"
+            )
+        if error.filtered:
+            return Reply("refused", usage=Usage(), status=f"{status} content filter")
+        return Reply("rejected" if status in _REJECTED else "failed", status=error.words(private))
+
+    def _renamed(self, error: ServerError, request: Mapping[str, Any]) -> bool:
+        """Whether the server wants the limit on tokens under its other name, which is used from now on."""
         if self.settings.limit_parameter != "auto":
-            return self.settings.limit_parameter
-        return "max_completion_tokens" if self.settings.base_url is None else "max_tokens"
+            return False
+        (used,) = (name for name in LIMIT_PARAMETERS if name in request)
+        if not error.wrong_name(used):
+            return False
+        with self._lock:
+            self._wrong_names.add(used)
+            left = [name for name in LIMIT_PARAMETERS if name not in self._wrong_names]
+            if not left:
+                return False
+            if self._limit_parameter != left[0]:
+                _log.info("the server takes no %s; the limit on tokens is sent as %s", used, left[0])
+            self._limit_parameter = left[0]
+        return True
 
-    def _refusal(self, status: int) -> str:
+    def _wait_for_limit(self, announced: float, waited: float, status: str) -> None:
+        """Tell the user of a limit that is being waited for; raise if it lasts too long."""
         settings = self.settings
-        if status == 404:
-            return (
-                f"Expected {settings.address} to serve the model {settings.model!r}, it answered 404; check base_url "
-                "(it usually ends with /v1) and the name of the model"
+        if waited + announced > settings.max_wait:
+            raise ConnectionError(
+                f"Expected {settings.address} to take questions again within {_duration(settings.max_wait)} "
+                f"(max_wait, --max-wait), its limit ({status}{self._said()}) lasts for another "
+                f"{_duration(announced)}; {_AGAIN}"
             )
-        if status < 400:
-            return (
-                f"Expected {settings.address} to answer questions itself, it redirects elsewhere ({status}); questions "
-                "and keys go to no other address than base_url, so set that to the server's real address"
-            )
-        if settings.key_variable is None:
-            return (
-                f"Expected {settings.address} to need no key, it answered {status}; put its key into an environment "
-                "variable and name that by api_key_variable (--api-key-variable)"
-            )
+        with self._lock:
+            now = time.monotonic()
+            if announced < _TOLD or now < self._told_until:
+                return
+            self._told_until = now + max(announced, _TOLD_EVERY)
+        _log.warning(
+            "%s has a limit (%s%s): waiting for another %s, and never longer than %s in all (max_wait); Ctrl-C stops, "
+            "and nothing that was answered is asked again",
+            settings.address, status, self._said(), _duration(announced), _duration(settings.max_wait),
+        )  # fmt: skip
+
+    def _said(self) -> str:
+        return f"; the server says: {self.last_error}" if self.last_error else ""
+
+
+def _access(settings: JudgeSettings, status: int) -> str:
+    if status == 404:
         return (
-            f"Expected {settings.address} to take the key in the environment variable {settings.key_variable}, it "
-            f"answered {status}; check the key and what it may use"
+            f"Expected {settings.address} to serve the model {settings.model!r}, it answered 404; check base_url "
+            "(it usually ends with /v1) and the name of the model"
         )
+    if status not in (401, 403):
+        return ""
+    if settings.key_variable is None:
+        return (
+            f"Expected {settings.address} to need no key, it answered {status}; put its key into an environment "
+            "variable and name that by api_key_variable (--api-key-variable)"
+        )
+    return (
+        f"Expected {settings.address} to take the key in the environment variable {settings.key_variable}, it "
+        f"answered {status}; check the key and what it may use"
+    )
+
+
+def _texts(messages: list[dict[str, Any]]) -> list[str]:
+    """The texts of the question, without the instructions of the first message."""
+    texts = []
+    for message in messages[1:]:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        for part in parts:
+            texts += str(part.get("text") or "").splitlines()
+    return texts
 
 
 def _credentials(settings: JudgeSettings) -> dict[str, str]:
@@ -217,6 +318,8 @@ def _credentials(settings: JudgeSettings) -> dict[str, str]:
             "endpoint that needs none by base_url"
         )
     headers = {"Authorization": f"Bearer {key}"}
+    if "api-version" in dict(parse_qsl(urlsplit(settings.address).query)):  # Azure, which reads its keys elsewhere
+        headers["api-key"] = key
     if variable == OPENAI_KEY:  # these variables belong to the same account
         for header, name in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
             if os.environ.get(name, "").strip():
@@ -230,9 +333,20 @@ def _credentials(settings: JudgeSettings) -> dict[str, str]:
     return headers
 
 
-def _backoff(number: int) -> float:
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people say them: "45 s", "6 min", "23 h"."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
+
+
+def _backoff(number: int, factor: float = 2.0, longest: float = 8.0) -> float:
     """Seconds to wait after a number of retries: 0.5 to 8, doubling, reduced by up to a quarter at random."""
-    return min(0.5 * 2.0 ** min(number, 10), 8.0) * (1 - 0.25 * random.random())
+    return min(0.5 * factor ** min(number, 10), longest) * (1 - 0.25 * random.random())
 
 
 def _wait(answer: HttpAnswer, number: int) -> float | None:
@@ -241,74 +355,15 @@ def _wait(answer: HttpAnswer, number: int) -> float | None:
     is_temporary = answer.status in (408, 409, 429) or answer.status >= 500
     if not (is_temporary if advised not in ("true", "false") else advised == "true"):
         return None
-    retry_after = _retry_after(answer.headers)
-    return _backoff(number) if retry_after is None or not retry_after > 0 else min(retry_after, _LONGEST_WAIT)
+    announced = _announced(answer, read_error(answer.status, answer.body))
+    if announced is not None:
+        return min(announced, _LONGEST_WAIT)
+    if answer.status == 429:  # a limit of unknown length, most often of a minute
+        return _backoff(number, 4.0, 60.0)
+    return _backoff(number)
 
 
-def _retry_after(headers: Mapping[str, str] | Any) -> float | None:
-    for header, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(header, "")) * unit
-        except ValueError:
-            continue
-        return seconds if math.isfinite(seconds) else None
-    try:
-        return email.utils.parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _json(body: bytes | None) -> Any:
-    """The JSON of a body; None if it can't be parsed."""
-    try:
-        return None if body is None else json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _from_status(answer: HttpAnswer) -> Reply:
-    """The reply for an error status (400 or above)."""
-    status, content = str(answer.status), _json(answer.body)
-    error = content.get("error", content) if isinstance(content, dict) else None
-    if isinstance(error, dict) and error.get("code") in ("content_filter", "content_policy_violation"):
-        return Reply("refused", usage=Usage(), status=f"{status} content filter")
-    if answer.status in (400, 413, 415, 422):
-        return Reply("rejected", status=status)
-    return Reply("failed", status=status)
-
-
-def _reply(answer: HttpAnswer) -> Reply:
-    """The reply from an answer, whose body may be anything."""
-    content = _json(answer.body)
-    if not isinstance(content, dict):
-        large = answer.body is None
-        problem = f"a body above {MAX_BYTES} bytes or packed in a way not asked for" if large else "no JSON to be read"
-        return Reply("failed", status=f"{answer.status}, but {problem}")
-    choices = content.get("choices")
-    if not isinstance(choices, list):  # truncated, or not a chat endpoint
-        return Reply("failed", status=f"{answer.status}, but no chat completion")
-    model = content.get("model")
-    fields: dict[str, Any] = {"model": model[:_LONGEST_NAME] if isinstance(model, str) else ""}
-    fields["usage"] = _usage(content.get("usage"))
-    if not choices:
-        return Reply("text", status="no choices in the answer", **fields)
-    choice = choices[0] if isinstance(choices[0], dict) else {}
-    message, finish = choice.get("message"), choice.get("finish_reason")
-    message = message if isinstance(message, dict) else {}
-    if message.get("refusal") or finish == "content_filter":
-        return Reply("refused", status="content_filter" if finish == "content_filter" else "refusal", **fields)
-    text = message.get("content")
-    status = finish if finish in _FINISHES else "an unknown finish reason"
-    return Reply("text", text if isinstance(text, str) else "", status=status, **fields)
-
-
-def _usage(reported: Any) -> Usage | None:
-    """Tokens reported by the server; None if they can't be counts."""
-    counts = (
-        [reported.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        if isinstance(reported, dict)
-        else [None]
-    )
-    if not all(type(count) is int and 0 <= count < _LARGEST_COUNT for count in counts):
-        return None
-    return Usage(*counts)
+def _announced(answer: HttpAnswer, error: ServerError) -> float | None:
+    """Seconds to wait that the server announces; only with 429 is this about a limit."""
+    headers = {**error.headers, **dict(answer.headers.items())}
+    return announced_wait(headers, error.message, limits=answer.status == 429)

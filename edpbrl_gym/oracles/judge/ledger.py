@@ -5,14 +5,18 @@ The first line names the format. Then, one line each:
 sent     a question is sent: its key and the maximum number of tokens that it can cost. After a kill it shows which
          questions were under way. With "again" it replaces the previous line: an attempt was lost, and the tokens are
          those of both.
-answer   the answer, with key, verdict, order, tokens, latency, retries; on disk before it is returned.
+answer   the reply, with key, verdict, order, tokens, latency, retries; on disk before it is returned. Its "answer_key"
+         has no limit on the reply's length: an answer is found under it with any limit, a reply that was cut or can't
+         be read only under its own key.
 failed   a question got no answer after all retries; the next run asks it again.
 mode     the server does not accept a JSON schema, so its answers are read as text.
 
+In "sent" and "failed" lines, "refused" counts the errors that the server has answered, for each body, so that the next
+process sends an attempt that was under way with the same Idempotency-Key.
+
 With every "sent" line, room for the answer is reserved in the file, so that a full disk stops further questions rather
-than losing an answer. Workers that ask at the same time write a ledger each, in the folder ``LEDGER.parts``; their
-lines are copied to the ledger when they have finished, and when it is opened (``shards.py``). The ledger contains no
-texts or images of questions, no style and no key of a server: a question is a sha256.
+than losing an answer. The ledger contains no texts or images of questions, no style and no key of a server: a question
+is a sha256.
 """
 
 from __future__ import annotations
@@ -20,14 +24,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from contextlib import closing
 from pathlib import Path
 
 from edpbrl_gym._log import AppendLog, Line, Remedies
 from edpbrl_gym.oracles.judge.budget import Spending
+from edpbrl_gym.oracles.judge.messages import Keys
 from edpbrl_gym.oracles.judge.questions import Usage
 
-__all__ = ["FORMAT", "GONE", "Ledger", "parts_folder"]
+__all__ = ["FORMAT", "GONE", "Ledger"]
 
 FORMAT = "edpbrl-gym judge ledger 2"
 
@@ -44,28 +48,8 @@ GONE = _REMEDIES.gone
 _MAX_LINE_BYTES = 12_000  # of the line of an answer, without the question's identity
 
 
-def parts_folder(path: Path) -> Path:
-    """The folder of the ledgers of workers that ask for the ledger at ``path``."""
-    return path.with_name(f"{path.name}.parts")
-
-
 class Ledger:
     """The open ledger of one or more judges.
-
-    Args:
-        path: The file.
-        create: Create it if it does not exist.
-
-    Attributes:
-        path: The file.
-        answers: The answer lines by key.
-        failures: The last failed line of every key without an answer.
-        failed: All failed lines.
-        lost: Usage of the failed attempts of a key, answered later or not.
-        under_way: Tokens reserved for questions that were sent but have no result, since the run was killed. They may
-            have been billed, so they count as spent; the questions are asked again.
-        unwritten: Lines about paid requests that the disk did not accept; written before anything else.
-        spending: Spending and reservations of all judges on this ledger, for their budgets.
 
     Raises:
         ValueError: The file has another format, or a line is damaged or malformed.
@@ -73,15 +57,18 @@ class Ledger:
         OSError: It can't be created or read.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.answers: dict[str, Line] = {}
-        self.failures: dict[str, Line] = {}
-        self.failed: list[Line] = []
-        self.lost: dict[str, Usage] = {}
+        self.answers: dict[str, Line] = {}  # the answer lines by key
+        self.known: dict[str, Line] = {}  # answers and refusals, by their key without the limit on the reply's length
+        self.failures: dict[str, Line] = {}  # the last failed line of every key without an answer
+        self.lost: dict[str, Usage] = {}  # of the failed attempts of a key, answered later or not
+        self.refused: dict[str, dict[str, int]] = {}  # errors of the server by body, for each key without an answer
+        # tokens of questions that were sent but have no result, since the run was killed: they may have been billed, so
+        # they count as spent; the questions are asked again
         self.under_way: dict[str, list[int]] = {}
-        self.text_only: set[tuple[str, str]] = set()
-        self.unwritten: list[Line] = []
+        self.text_only: set[tuple[str, str]] = set()  # models and addresses that take no schema
+        self.unwritten: list[Line] = []  # about paid requests, which the disk did not accept; written before others
         self.questions = 0
         self.tokens = 0
         self._lock = threading.Lock()
@@ -91,26 +78,29 @@ class Ledger:
         self._copied: set[tuple[str, str, int]] = set()
         self._claimed: set[str] = set()
         self._claims = threading.Condition()
-        if create:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = AppendLog(self.path, name=f"The ledger {self.path}", remedies=_REMEDIES, create=create)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = AppendLog(self.path, name=f"The ledger {self.path}", remedies=_REMEDIES, create=True)
         try:
             for number, line in enumerate(self._log.read(_HEADER), start=2):
-                self._check(line, number)
+                if problem := _line_problem(line):
+                    raise ValueError(
+                        f"Expected lines of a judge's ledger in {self.path}, line {number} is not a valid line: "
+                        f"{problem}; {_REMEDIES.damaged}"
+                    )
                 self._apply(line)
             self.spending = Spending(*self.spent)
-            for part in sorted(parts_folder(self.path).glob("*.jsonl")):
-                self.absorb(part)
+            self._check_shards()
         except BaseException:
             self._log.close()
             raise
 
-    def _check(self, line: Line, number: int) -> None:
-        problem = _line_problem(line)
-        if problem:
+    def _check_shards(self) -> None:
+        """Refuse a ledger whose worker processes, which asked for it before there were none, were all killed."""
+        folder = self.path.with_name(f"{self.path.name}.parts")
+        if any(folder.glob("*.jsonl")):
             raise ValueError(
-                f"Expected lines of a judge's ledger in {self.path}, line {number} is not a valid line: {problem}; "
-                f"{_REMEDIES.damaged}"
+                f"Expected a ledger with all its answers, some are still in the shards in {folder}, which this version "
+                "does not read; open the ledger once with the version that wrote them, or remove the folder"
             )
 
     def _apply(self, line: Line) -> None:
@@ -124,14 +114,18 @@ class Ledger:
                 if copied in self._copied:
                     return
                 self._copied.add(copied)
+            self.refused[key] = line.get("refused", {})
             tokens_under_way = self.under_way.setdefault(key, [])
             tokens_under_way[len(tokens_under_way) - bool(line.get("again")) :] = [line["tokens"]]
         elif kind == "answer":
             self.answers[key] = line
+            if line["reason"] in ("answered", "refused"):
+                self.known[line["answer_key"]] = line
             self.failures.pop(key, None)
+            self.refused.pop(key, None)
         elif kind == "failed":
+            self.refused[key] = line.get("refused", {})
             self.failures[key] = line
-            self.failed.append(line)
             self.lost[key] = self.lost.get(key, Usage()) + Usage(**line["usage"])
         elif line["structured"] == "text":
             self.text_only.add((line["model"], line["address"]))
@@ -141,6 +135,10 @@ class Ledger:
             usage = line["usage"]
             self.tokens += usage["input_tokens"] + usage["output_tokens"]
             self.questions += bool(kind == "answer" or line["lost"])
+
+    def find(self, keys: Keys) -> Line | None:
+        """The line with the reply to a request, None if it is to be sent."""
+        return self.known.get(keys.answer) or self.answers.get(keys.request)
 
     @property
     def spent(self) -> tuple[int, int]:
@@ -175,42 +173,8 @@ class Ledger:
         with self._lock:
             self._apply(line)
 
-    def absorb(self, part: Path) -> None:
-        """Copy the lines of a worker's ledger to this one and remove it; its spending counts from now on.
-
-        A line that is copied twice, since this process was killed in between, counts once. Of the questions that were
-        sent, only those without a result are copied.
-
-        Raises:
-            RuntimeError: A worker has it open.
-            ValueError, OSError: It is damaged, or can't be read or copied.
-        """
-        with closing(Ledger(part, create=False)) as ledger:
-            lines: list[Line] = [
-                {"kind": "mode", "model": model, "address": address, "structured": "text"}
-                for model, address in sorted(ledger.text_only - self.text_only)
-            ]
-            mark = {"part": part.name}
-            for key, under_way in ledger.under_way.items():
-                for copy, tokens in enumerate(under_way):  # one for every worker that died with the question under way
-                    lines.append({"kind": "sent", "key": key, "tokens": tokens, "copy": copy} | mark)
-            lines += [line | mark for line in ledger.failed if line | mark not in self.failed]
-            lines += [line | mark for key, line in ledger.answers.items() if self.answers.get(key) != line | mark]
-            before = self.spent
-            for place, line in enumerate(lines, start=1):
-                self.append(line, durable=place == len(lines))
-            with self.spending.changed:
-                self.spending.questions += self.spent[0] - before[0]
-                self.spending.tokens += self.spent[1] - before[1]
-                self.spending.changed.notify_all()
-        part.unlink()
-
     def write_pending(self) -> None:
-        """Write the lines that the disk did not accept before.
-
-        Raises:
-            OSError: It still does not accept them.
-        """
+        """Write the lines that the disk did not accept before."""
         with self._writing_pending:  # not _lock: new answers must be accepted in the meantime
             while self.unwritten:
                 self._log.append(self.unwritten[0], durable=True)
@@ -253,7 +217,7 @@ class Ledger:
 def _line_problem(line: Line) -> str:
     """The problem with a line, "" if there is none."""
     kind = line.get("kind")
-    texts = {"mode": ("model", "address", "structured")}.get(str(kind), ("key",))
+    texts = {"mode": ("model", "address", "structured"), "answer": ("key", "answer_key")}.get(str(kind), ("key",))
     if kind not in ("sent", "answer", "failed", "mode"):
         return f"its kind is {kind!r}"
     for name in texts:
@@ -265,6 +229,10 @@ def _line_problem(line: Line) -> str:
         if not isinstance(usage, dict) or set(usage) != {"input_tokens", "output_tokens", "unreported"}:
             return "it needs 'usage' with input_tokens, output_tokens and unreported"
         counts |= {**usage, "retries": line.get("retries")}
+    refused = line.get("refused", {})
+    if not isinstance(refused, dict):
+        return "it needs 'refused' as counts by name"
+    counts |= {f"refused {name}": value for name, value in refused.items()}
     for name, value in counts.items():
         if type(value) is not int or value < 0:
             return f"it needs {name!r} as a whole number, 0 or more"
@@ -283,8 +251,8 @@ def _answer_problem(line: Line) -> str:
         return "it needs 'order' as the numbers from 0 to K - 1, each once"
     if line["kind"] == "failed":
         return "a question that failed has no 'choice' and no 'reason'" if {"choice", "reason"} & set(line) else ""
-    if reason not in ("answered", "invalid", "refused"):
-        return "it needs 'reason' as answered, invalid or refused"
+    if reason not in ("answered", "invalid", "cut", "refused"):
+        return "it needs 'reason' as answered, invalid, cut or refused"
     if reason == "answered":
         is_option = type(choice) is int and choice in order
         return "" if is_option else "it needs 'choice' as one of the numbers in 'order', as it is answered"

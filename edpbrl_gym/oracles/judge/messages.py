@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,17 +19,22 @@ from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
 __all__ = [
     "LABELS",
+    "Keys",
     "answer_schema",
     "label_order",
     "make_messages",
     "most_input_tokens",
-    "question_key",
+    "question_keys",
     "same_candidate",
 ]
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Part of every key, since the answer depends on the wording. Raise it with any change of the words below.
 _WORDING = 1
+_REMINDER = (
+    "\n\nReply with this one JSON object and nothing else, without explanation and without a code fence: "
+    '{{"preference": "<label>"}}. Write exactly one of {labels} in place of <label>.'
+)
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 _GUIDANCE = (
@@ -43,17 +48,7 @@ _GUIDANCE = (
 def label_order(identity: str, num_options: int, seed: int, look: int = 0) -> tuple[int, ...]:
     """Order of the candidates under the labels: a permutation derived from the question's identity and the seed.
 
-    The second look gives every candidate another label than the first (the order is rotated), so that a judge that
-    prefers a label rather than a candidate contradicts itself.
-
-    Args:
-        identity: Identity of the question.
-        num_options: Number of candidates K, at least 2.
-        seed: Seed of all orders.
-        look: 0 is the first look, 1 the second.
-
-    Returns:
-        K indices; label p names candidate order[p].
+    The second look gives every candidate another label than the first: the order is rotated.
     """
     digest = hashlib.sha256(json.dumps([identity, num_options, seed]).encode()).digest()
     rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
@@ -73,25 +68,29 @@ def answer_schema(num_options: int) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "preference", "strict": True, "schema": schema}}
 
 
-def make_messages(settings: JudgeSettings, question: JudgeQuestion, order: Sequence[int]) -> list[dict[str, Any]]:
+class Keys(NamedTuple):
+    """Keys of a request in the ledger; each is a sha256."""
+
+    request: str  # of all settings that change the reply; whatever comes of the request is under this key
+    answer: str  # of an answer or a refusal, too: without the limit on its length
+
+
+def make_messages(
+    settings: JudgeSettings, question: JudgeQuestion, order: Sequence[int], *, reminded: bool = False
+) -> list[dict[str, Any]]:
     """The chat messages of a question: the guidance, then the candidates in the order of their labels.
 
-    Args:
-        settings: Settings with the style and the choice of texts or images.
-        question: The K candidates.
-        order: ``label_order`` of the question.
-
-    Raises:
-        ValueError: An image is not a picture.
-        OSError: An image file is missing.
+    Where it is ``reminded``, a sterner instruction follows in the same message: many chat templates refuse two messages
+    of the user in a row.
     """
     labels = LABELS[: len(order)]
+    reminder = _REMINDER.format(labels=", ".join(labels)) if reminded else ""
     system = _GUIDANCE.format(labels=", ".join(labels), style=settings.style.strip())
     if settings.show == "texts":
         assert question.texts is not None
         # one line per candidate: a text with line breaks must not look like two
         lines = [f"{label}: {' '.join(question.texts[i].split())}" for label, i in zip(labels, order, strict=True)]
-        content: Any = "Candidates:\n" + "\n".join(lines)
+        content: Any = "Candidates:\n" + "\n".join(lines) + reminder
     else:
         assert question.images is not None
         content = [{"type": "text", "text": "Candidates:"}]
@@ -99,18 +98,17 @@ def make_messages(settings: JudgeSettings, question: JudgeQuestion, order: Seque
             data = base64.b64encode(_png(question.images[option], settings.image_size)).decode("ascii")
             content.append({"type": "text", "text": f"{label}:"})
             content.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}})
+        if reminder:
+            content.append({"type": "text", "text": reminder.strip()})
     return [{"role": "system", "content": system}, {"role": "user", "content": content}]
 
 
-def question_key(settings: JudgeSettings, question: JudgeQuestion, order: Sequence[int], look: int) -> str:
-    """The ledger key of an answer: the sha256 of everything that determines it.
+def question_keys(
+    settings: JudgeSettings, question: JudgeQuestion, order: Sequence[int], look: int
+) -> tuple[Keys, Keys]:
+    """The ledger keys of a question, and of the reminder that follows a reply that can't be read.
 
-    This is the model, its temperature, the wording, the style, the candidates (texts as they are, images by the sha256
-    of their bytes and the size in which they are sent), their order, the seed and the look, but not the server's
-    address.
-
-    Raises:
-        OSError: An image file can't be read.
+    They are of all that changes the reply; not of the server's address, so that the server may move.
     """
     if settings.show == "texts":
         candidates: list[str] = list(question.texts or ())
@@ -128,15 +126,20 @@ def question_key(settings: JudgeSettings, question: JudgeQuestion, order: Sequen
         "seed": settings.seed,
         "look": look,
     }
+    limit = {"max_answer_tokens": settings.max_answer_tokens, "limit_parameter": settings.limit_parameter}
+    keys = []
+    for reminded in (False, True):
+        fields |= {"structured": settings.structured, "reminded": reminded}
+        keys.append(Keys(_key(fields | limit), _key(fields)))
+    return keys[0], keys[1]
+
+
+def _key(fields: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def same_candidate(settings: JudgeSettings, question: JudgeQuestion, choice: int, other_choice: int) -> bool:
-    """Whether two choices are the same candidate, or candidates with the same text or image.
-
-    Raises:
-        OSError: An image file can't be read.
-    """
+    """Whether two choices are the same candidate, or candidates with the same text or image."""
     if choice == other_choice:
         return True
     if settings.show == "texts":
@@ -146,14 +149,11 @@ def same_candidate(settings: JudgeSettings, question: JudgeQuestion, choice: int
     return _bytes(question.images[choice]) == _bytes(question.images[other_choice])
 
 
-def most_input_tokens(settings: JudgeSettings, question: JudgeQuestion) -> int:
-    """An upper bound on the input tokens of a question.
-
-    Tokenizers that work on bytes produce at most one token per byte, about four times the actual number; each message
-    and each part adds a few tokens, and the model also reads the schema.
-    """
+def most_input_tokens(settings: JudgeSettings, question: JudgeQuestion, *, reminded: bool = False) -> int:
+    """An upper bound on the input tokens of a question and the schema: a token per byte, and some for each part."""
     options = question.num_options
     num_tokens = len(_GUIDANCE.encode()) + len(settings.style.encode()) + len(json.dumps(answer_schema(options)))
+    num_tokens += (len(_REMINDER) + 3 * options) * reminded
     if settings.show == "texts":
         num_tokens += sum(len(text.encode()) for text in question.texts or ())
     else:

@@ -9,26 +9,21 @@ from typing import Literal
 
 __all__ = ["REASONS", "JudgeQuestion", "Reason", "Usage", "Verdict"]
 
-Reason = Literal["answered", "invalid", "refused", "failed", "budget"]
-REASONS: tuple[Reason, ...] = ("answered", "invalid", "refused", "failed", "budget")
+Reason = Literal["answered", "invalid", "cut", "refused", "failed", "budget"]
+REASONS: tuple[Reason, ...] = ("answered", "invalid", "cut", "refused", "failed", "budget")
 
 
 @dataclass(frozen=True)
 class JudgeQuestion:
     """One question for a judge: which of K candidates fits the style best?
 
-    Attributes:
-        texts: The K candidates as texts; required if texts are shown.
-        images: The K candidates as picture files or their bytes; required if images are shown.
-        identity: Identity of the question, such as "design/3/5" (episode 3, step 5). Together with the seed it
-            determines the order of the labels. It is recorded with the answer, so keep it short and free of private
-            text.
+    What is shown must be there: texts, or images as picture files or their bytes. The identity, such as "design/3/5"
+    (episode 3, step 5), determines with the seed the order of the labels. It is recorded with the answer, so keep it
+    free of private text.
 
     Raises:
-        TypeError: Texts that are not strings, images that are neither paths nor bytes, or an identity that is not a
-            string.
-        ValueError: Neither texts nor images, fewer than 2 or more than 26 candidates, or different numbers of texts and
-            images.
+        TypeError: A part of another type.
+        ValueError: Fewer than 2 or more than 26 candidates, or different numbers of texts and images.
     """
 
     texts: Sequence[str] | None = None
@@ -61,21 +56,13 @@ class JudgeQuestion:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens that answers have cost.
-
-    Attributes:
-        input_tokens: Number of tokens read by the model.
-        output_tokens: Number of tokens written by the model.
-        unreported: Number of these tokens that the server did not report. They are an upper bound, for an answer
-            without a count or a request without an answer that may have been billed.
-    """
+    """Tokens that answers have cost; of these, ``unreported`` are an upper bound where the server told no number."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     unreported: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum of two usages."""
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -98,25 +85,18 @@ class Usage:
 class Verdict:
     """A judge's verdict on one question.
 
-    Attributes:
-        choice: Index of the chosen candidate in the question, None if there is no answer.
-        reason: "answered"; or why there is no answer: "invalid" (the answer names no label in the required form),
-            "refused" (the model or the server declined), "failed" (no answer after all retries), "budget".
-        order: order[p] is the index of the candidate with label p (in the look that gave the choice).
-        consistent: Whether both looks chose the same candidate, or one with the same text or image; None without a
-            second look, or if one has no answer.
-        usage: Tokens of this question in both looks, including failed attempts of earlier runs. Of equal questions in
-            one call, which are asked once, the first has the tokens and retries, so that sums are the actual cost.
-        latency: Seconds from the first sending of the question to its answer, including retries, both looks.
-        retries: Number of retries, both looks.
-        cached: Whether all answers were in the ledger, so that nothing was asked.
+    The reason is "answered", or why there is no answer: "invalid" (neither the reply nor the one to a reminder names a
+    label beyond doubt), "cut" (the reply was cut before its answer was whole), "refused" (the model or the server
+    declined), "failed" (no answer after all retries), "budget". Of equal questions in one call, which are asked once,
+    the first has the tokens and retries, so that sums are the actual cost.
     """
 
-    choice: int | None
+    choice: int | None  # index of the chosen candidate, None if there is no answer
     reason: Reason
-    order: tuple[int, ...] = ()
-    consistent: bool | None = None
-    usage: Usage = field(default_factory=Usage)
-    latency: float = 0.0
-    retries: int = 0
-    cached: bool = False
+    order: tuple[int, ...] = ()  # order[p] is the candidate with label p, in the look that gave the choice
+    consistent: bool | None = None  # whether both looks chose the same candidate; None if one has no answer
+    usage: Usage = field(default_factory=Usage)  # in both looks, including failed attempts of earlier runs
+    latency: float = 0.0  # seconds from sending to the answer, including retries and reminders, both looks
+    retries: int = 0  # in both looks
+    reminders: int = 0  # requests that were asked again with a sterner instruction
+    cached: bool = False  # whether all answers were in the ledger

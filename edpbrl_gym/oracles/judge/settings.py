@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
+from edpbrl_gym._addresses import host_name
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
 __all__ = ["OPENAI_KEY", "OPENAI_URL", "EndpointSettings", "JudgeSettings"]
@@ -14,14 +15,26 @@ __all__ = ["OPENAI_KEY", "OPENAI_URL", "EndpointSettings", "JudgeSettings"]
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 
+_CHAT = "/chat/completions"
+# words of names of parameters that carry secrets, and of values that are some
+_SECRET_WORDS = {
+    "auth", "authorization", "bearer", "code", "cookie", "credential", "credentials", "jwt", "key", "pass", "passwd",
+    "password", "pat", "pw", "pwd", "sas", "secret", "session", "sid", "sig", "sign", "signature", "token",
+}  # fmt: skip
+_SECRET_ENDINGS = ("key", "token", "secret", "password", "passwd", "signature", "credential")
+_SECRET_VALUE = re.compile(
+    r"\b(?:sk|pk|rk|gsk|hf|xai|nvapi|ghp|key)[-_]|\b(?:AIza|eyJ)|(?=\w*[0-9])(?=\w*[A-Za-z])[A-Za-z0-9]{20}"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSettings:
-    """Endpoint, requests and limits of a judge; JSON-able, without any key.
+    """Endpoint, requests and limits of a judge; JSON-able (``asdict``), without any key.
 
     Attributes:
-        base_url: Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own). Stored without spaces
-            around it and with its scheme in lower case.
+        base_url: Endpoint of the judge, such as http://127.0.0.1:8399/v1 (None: OpenAI's own). Parameters, such as
+            ?api-version=2024-10-21 of Azure, are sent with every request; none may be a key. Stored without spaces
+            around it, with its scheme in lower case, and without /chat/completions at its end.
         api_key_variable: Environment variable with the key (None: OPENAI_API_KEY for OpenAI's own endpoint, no key for
             other endpoints).
         structured: Answers by JSON schema, as validated text, or by schema until the server has rejected it.
@@ -30,6 +43,7 @@ class EndpointSettings:
         concurrency: Maximum number of simultaneous questions.
         timeout: Seconds for a whole attempt (connecting, sending, the answer up to its last byte).
         max_retries: Maximum number of retries after a lost connection, a timeout, 408, 409, 429 or 5xx.
+        max_wait: Maximum number of seconds for which a question waits for limits that the server announces.
         temperature: Temperature of the judge; None leaves it to the server (some models reject the parameter).
         image_size: Maximum number of pixels of the longer side of an image as it is sent (None: its own size).
         tokens_per_image: Maximum number of tokens that the server counts for an image; reserved within the limit on
@@ -45,7 +59,7 @@ class EndpointSettings:
     Raises:
         TypeError: A value has the wrong type.
         ValueError: An unknown name, a number out of its range, or an address that is not http or https or contains a
-            password.
+            password or a key.
     """
 
     base_url: str | None = None
@@ -55,6 +69,7 @@ class EndpointSettings:
     concurrency: int = 8
     timeout: float = 60.0
     max_retries: int = 5
+    max_wait: float = 3600.0
     temperature: float | None = 0.0
     image_size: int | None = 512
     tokens_per_image: int = 8500
@@ -71,6 +86,7 @@ class EndpointSettings:
         check_count(self.concurrency, "concurrency")
         check_number(self.timeout, "timeout (seconds)", minimum=0.0, exclusive=True)
         check_count(self.max_retries, "max_retries", minimum=0)
+        check_number(self.max_wait, "max_wait (seconds)", minimum=0.0)
         check_count(self.max_answer_tokens, "max_answer_tokens")
         check_count(self.tokens_per_image, "tokens_per_image", minimum=0)
         for name in ("temperature", "price_per_million_input", "price_per_million_output"):
@@ -94,7 +110,7 @@ class EndpointSettings:
         try:
             url = urlsplit(self.base_url.strip())
             is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-            (url.hostname or "").encode("idna")
+            host_name(url.hostname or "")
         except (ValueError, TypeError, AttributeError):
             is_valid = False
         if not is_valid:
@@ -102,17 +118,32 @@ class EndpointSettings:
             raise ValueError(
                 f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {description}"
             )
-        if url.username is not None or url.password is not None or url.query or url.fragment:
+        if url.username is not None or url.password is not None or url.fragment:
             raise ValueError(
-                "Expected base_url without a password and without '?' and '#' parts, since it is written to the run "
-                f"folder; put the key into an environment variable ({name or OPENAI_KEY}) and name that"
+                "Expected base_url without a password and without a '#' part, since it is written to the run folder; "
+                f"put the key into an environment variable ({name or OPENAI_KEY}) and name that"
             )
-        object.__setattr__(self, "base_url", url.geturl())  # normalised: requests go to the address that was checked
+        secret = _secret_parameter(url)
+        if secret is not None:
+            raise ValueError(
+                f"Expected base_url without a key among its parameters, since it is written to the run folder, got "
+                f"{secret}; put the key into an environment variable ({name or OPENAI_KEY}) and name that by "
+                "api_key_variable"
+            )
+        path = url.path.rstrip("/").removesuffix(_CHAT) if url.path.rstrip("/").endswith(_CHAT) else url.path
+        # normalised: requests go to the address that was checked
+        object.__setattr__(self, "base_url", url._replace(path=path).geturl())
 
     @property
     def address(self) -> str:
         """Address to which questions are sent."""
         return OPENAI_URL if self.base_url is None else self.base_url
+
+    @property
+    def chat_address(self) -> str:
+        """Address of the requests: the path of the endpoint with /chat/completions, and its parameters."""
+        url = urlsplit(self.address)
+        return url._replace(path=quote(url.path.rstrip("/") + _CHAT, safe="/%:@!$&'()*+,;=~")).geturl()
 
     @property
     def key_variable(self) -> str | None:
@@ -137,8 +168,7 @@ class JudgeSettings(EndpointSettings):
         seed: Seed of the order in which options are labelled.
 
     Raises:
-        TypeError: A value has the wrong type.
-        ValueError: An empty model or style, or as for `EndpointSettings`.
+        TypeError, ValueError: An empty model or style, or as for `EndpointSettings`.
     """
 
     model: str
@@ -155,6 +185,16 @@ class JudgeSettings(EndpointSettings):
         check_count(self.seed, "seed", minimum=0)
         super().__post_init__()
 
-    def as_json(self) -> dict[str, Any]:
-        """All settings as a JSON-able dict; ``JudgeSettings(**...)`` restores them."""
-        return asdict(self)
+
+def _secret_parameter(url: SplitResult) -> str | None:
+    """What to call the first parameter of an address that looks like a key, None if there is none."""
+    for name, value in parse_qsl(url.query.replace(";", "&"), keep_blank_values=True):
+        if _SECRET_VALUE.search(name):
+            return "one that looks like a key itself"
+        words = re.findall(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*", name)
+        letters = "".join(words).lower()
+        if _SECRET_WORDS & {word.lower() for word in words} or letters.endswith(_SECRET_ENDINGS):
+            return f"the parameter {name!r}"
+        if _SECRET_VALUE.search(value):
+            return f"the parameter {name!r} with a value that looks like a key"
+    return None

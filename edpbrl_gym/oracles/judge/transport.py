@@ -1,95 +1,77 @@
-"""HTTP: POST requests to one address over persistent connections, with one deadline and a size limit.
+"""POST requests to one address: httpx2's transport, with one deadline for a whole attempt and a limit on its bytes.
 
-It uses only the standard library, since a server may send anything and every byte is handled here. httpcore2 2.16
-limits the time of a single read or write rather than of an attempt, logs the headers of a server, and interprets bytes
-after an answer as the answer to the next question.
+httpx2 limits the time of one read or write, not of an attempt; takes what a server sends behind an answer for the
+answer to the next question; and logs the headers of a server. A network backend under its connections sees every byte
+and mends the first two, a filter on its loggers the third. Only the transport is used, not the client above it: it
+follows no redirect, keeps no cookie and reads no .netrc.
 """
 
 from __future__ import annotations
 
-import base64
+import gzip
 import io
 import ipaddress
-import selectors
+import logging
+import re
 import socket
 import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from email.message import Message
-from http.client import HTTPException, HTTPResponse
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, cast
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-__all__ = ["MAX_BYTES", "NoAnswerError", "Poster", "HttpAnswer", "is_loopback"]
+import httpcore2
+import httpx2
+
+__all__ = ["MAX_BYTES", "HttpAnswer", "NoAnswerError", "Poster", "is_loopback"]
 
 MAX_BYTES = 4_000_000  # of an answer, before and after decompression; a verdict has a few thousand
 _CHUNK = 1 << 16
+_MAX_HEADERS = 100
+_LONGEST_IDLE = 60.0  # seconds; connections that are older are likely to be forgotten by a firewall on the way
 
 
 class NoAnswerError(Exception):
-    """No complete answer arrived.
-
-    Attributes:
-        status: Short description of the error, without any text of the server.
-        sent: Whether the request may have arrived.
-        final: Whether another attempt would fail for the same reason.
-    """
+    """No complete answer arrived."""
 
     def __init__(self, status: str, *, sent: bool, final: bool = False) -> None:
         super().__init__(status)
-        self.status, self.sent, self.final = status, sent, final
+        self.status = status  # short description of the error, without any text of the server
+        self.sent = sent  # whether the request may have arrived
+        self.final = final  # whether another attempt would fail for the same reason
 
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """A complete answer.
-
-    Attributes:
-        status: HTTP status.
-        headers: Headers as sent.
-        body: Decompressed body; None if it can't be decompressed or is too large.
-    """
+    """A complete answer; without its body if that can't be decompressed or is too large."""
 
     status: int
-    headers: Message
+    headers: Any
     body: bytes | None
 
 
-class _TooLargeError(HTTPException):
+class _TooLargeError(Exception):
     """The answer exceeds the size limit."""
 
 
-class _LimitedReader(io.RawIOBase):
-    """The bytes of a connection, up to its deadline and the size limit."""
+@dataclass
+class _Attempt:
+    """What is known of the attempt that this thread makes."""
 
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-        self._remaining = MAX_BYTES + _CHUNK  # including the head
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        connection = self._connection
-        connection.socket.settimeout(connection.seconds_left())
-        number = connection.socket.recv_into(buffer)
-        self._remaining -= number
-        if self._remaining < 0:
-            raise _TooLargeError
-        return number
-
-
-class _Connection:
-    """A socket with one deadline for all its operations."""
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.socket: socket.socket
+    deadline: float  # its end, by ``time.monotonic``
+    before_sending: Callable[[], None]  # callback before the first sending
+    begun: bool = False  # whether sending has begun
+    abandoned: BaseException | None = None  # what ``before_sending`` raised
+    uses: int = 0  # number of requests on the connection, with this one
+    received: int = 0  # number of bytes received
+    start: bytearray = field(default_factory=bytearray)  # the first of them
+    length: int | None = None  # length of the answer with its head, once its Content-Length has come
+    ended: bool = False  # whether the server closed the connection
 
     def seconds_left(self) -> float:
         """Seconds to the deadline."""
@@ -98,183 +80,227 @@ class _Connection:
             raise TimeoutError
         return seconds
 
-    def reach(self, host: str, port: int) -> None:
-        """Connect to the first responding address of a host."""
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for number, (family, kind, protocol, _, address) in enumerate(addresses):
-            self.socket = socket.socket(family, kind, protocol)
-            try:
-                self.socket.settimeout(self.seconds_left() / (len(addresses) - number))
-                self.socket.connect(address)
-                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return
-            except OSError:
-                self.socket.close()
-                if number == len(addresses) - 1:
-                    raise
+    def send(self, uses: int) -> None:
+        """Begin to send the question; repeated on another connection, it is the same attempt."""
+        self.uses, self.received, self.length, self.ended = uses, 0, None, False
+        self.start.clear()
+        if self.begun:
+            return
+        try:
+            self.before_sending()
+        except BaseException as error:
+            self.abandoned = error
+            raise
+        self.begun = True
 
-    def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Switch to TLS."""
-        self.socket.settimeout(self.seconds_left())  # of the whole handshake
-        self.socket = context.wrap_socket(self.socket, server_hostname=host)
+    def take(self, data: bytes) -> int:
+        """Count bytes of the server; return how many of them came behind the answer, as far as that is known."""
+        self.received += len(data)
+        self.ended = not data
+        if len(self.start) <= _CHUNK:
+            self.start += data
+        if self.length is None:
+            self.length = _length(self.start)
+        if self.received > MAX_BYTES + _CHUNK:  # including the head
+            raise _TooLargeError
+        return 0 if self.length is None else max(0, self.received - self.length)
 
-    def send(self, data: bytes) -> None:
-        """Send all data."""
-        remaining = memoryview(data)
-        while remaining:
-            self.socket.settimeout(self.seconds_left())
-            remaining = remaining[self.socket.send(remaining[:_CHUNK]) :]
+    def violation(self) -> str:
+        """What is wrong with an answer that breaks the protocol, in the words of ``http.client``."""
+        if not self.received:
+            return "RemoteDisconnected"
+        if not self.start.startswith(b"HTTP/"):
+            return "BadStatusLine"
+        return "LineTooLong" if b"\n" not in self.start[:_CHUNK] else "HTTPException"
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """The stream for ``HTTPResponse``."""
-        return io.BufferedReader(_LimitedReader(self))
 
-    def answer(self, method: str) -> HTTPResponse:
-        """The answer, read up to the end of its head."""
-        answer = HTTPResponse(cast(socket.socket, self), method=method)
-        answer.begin()
-        return answer
+def _length(start: bytes | bytearray) -> int | None:
+    """Length of an answer with its head; None if its end is not known or not told by Content-Length."""
+    place = 0
+    while (end := start.find(b"\r\n\r\n", place)) >= 0:
+        head = bytes(start[place : end + 2]).lower()
+        place = end + 4
+        if head.startswith(b"http/1.1 1"):  # 100 Continue and the like: the answer is still to come
+            continue
+        told = re.search(rb"\ncontent-length: *(\d{1,10}) *\r", head)
+        return None if told is None or b"\ntransfer-encoding" in head else place + int(told[1])
+    return None
 
-    def is_stale(self) -> bool:
-        """Whether there is data between two requests: the server has closed the connection, or is out of sync."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.socket, selectors.EVENT_READ)
-            return bool(selector.select(0))
+
+_this_thread = threading.local()
+
+
+def _attempt() -> _Attempt:
+    attempt: _Attempt = _this_thread.attempt
+    return attempt
+
+
+def _is_loggable(record: logging.LogRecord) -> bool:
+    """Whether a record of httpcore2 is not about our requests."""
+    return getattr(_this_thread, "attempt", None) is None
+
+
+for _name in ("connection", "http11", "proxy"):
+    logging.getLogger(f"httpcore2.{_name}").addFilter(_is_loggable)
+
+
+class _Stream(httpcore2.NetworkStream):
+    """A connection on which each operation ends at the deadline of the attempt.
+
+    What comes behind an answer is dropped where the head of the answer tells its length. Elsewhere the last byte is
+    held back until more is wanted: if it is still there when the answer is complete, the connection counts as readable,
+    as one that the server has closed, and is not used again.
+    """
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+        self._held = b""
+        self._uses = 0
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._held:
+            data, self._held = self._held, b""
+            return data
+        attempt = _attempt()
+        data = self._stream.read(max_bytes, attempt.seconds_left())
+        surplus = attempt.take(data)
+        data = data[: len(data) - surplus]
+        if attempt.length is None and len(data) > 1:
+            data, self._held = data[:-1], data[-1:]
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        attempt = _attempt()
+        if buffer.startswith(b"POST "):
+            self._uses += 1
+            attempt.send(self._uses)
+        for start in range(0, len(buffer), _CHUNK):
+            self._stream.write(buffer[start : start + _CHUNK], attempt.seconds_left())
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _attempt().seconds_left()))
+
+    def get_extra_info(self, info: str) -> Any:
+        return (info == "is_readable" and bool(self._held)) or self._stream.get_extra_info(info)
 
     def close(self) -> None:
-        self.socket.close()
+        self._stream.close()
+
+
+class _Network(httpcore2.SyncBackend):
+    """Connections within the deadline of the attempt."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.NetworkStream:
+        addresses = list(
+            dict.fromkeys(found[4][0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        )
+        while True:
+            seconds = _attempt().seconds_left() / len(addresses)
+            address = str(addresses.pop(0))
+            try:
+                return _Stream(super().connect_tcp(address, port, seconds, local_address, socket_options))
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if not addresses:
+                    raise
+
+
+class _Transport(httpx2.HTTPTransport):
+    """httpx2's transport over connections of ours, for which it has no argument itself."""
+
+    def __init__(self, proxy: httpcore2.Proxy | None) -> None:
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=httpx2.create_ssl_context(),
+            proxy=proxy,
+            max_connections=None,
+            keepalive_expiry=_LONGEST_IDLE,
+            network_backend=_Network(),
+        )
 
 
 class Poster:
     """Posts to one address.
 
-    Proxies of the environment (HTTPS_PROXY, NO_PROXY, ...) are used, but never between this machine and itself.
-
-    Args:
-        address: Http or https address.
-        headers: Headers of every request, ASCII.
-        timeout: Seconds for a whole attempt: connecting, sending, and the answer up to its last byte. Only the time of
-            a name lookup is up to the system.
+    Proxies of the environment (HTTPS_PROXY, NO_PROXY, ...) are used, but never between this machine and itself. The
+    timeout is that of ``EndpointSettings``; only the time of a name lookup is up to the system.
 
     Raises:
-        ValueError: The proxy is not an http proxy.
+        ValueError: The address has no usable host, or the proxy is not an http proxy.
     """
 
     def __init__(self, address: str, headers: Mapping[str, str], timeout: float) -> None:
-        url = urlsplit(address)
+        try:
+            self._url = httpx2.URL(address)
+        except httpx2.InvalidURL:
+            host = urlsplit(address).hostname
+            raise ValueError(f"Expected an address with the name of a host, got the name {host!r}") from None
         self.timeout = timeout
-        self._host = (url.hostname or "").encode("idna").decode("ascii")
-        self._port = url.port or (443 if url.scheme == "https" else 80)
-        name = f"[{self._host}]" if ":" in self._host else self._host
-        self._authority = name if url.port is None else f"{name}:{url.port}"
-        self._tls = _tls() if url.scheme == "https" else None
-        self._proxy = _proxy(url)
-        target = quote(url.path or "/", safe="/%:@!$&'()*+,;=~")
-        all_headers = {
-            "Host": self._authority,
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-            **headers,
-        }
-        if self._proxy is not None and self._tls is None:
-            target = f"http://{self._authority}{target}"
-            all_headers |= _proxy_credentials(self._proxy)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
-        self._head = f"POST {target} HTTP/1.1\r\n{lines}".encode("ascii")
-        self._idle: list[_Connection] | None = []
-        self._lock = threading.Lock()
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+        self._transport = _Transport(_proxy(address))
 
     def post(
         self, body: bytes, before_sending: Callable[[], None], headers: Mapping[str, str] = MappingProxyType({})
     ) -> HttpAnswer:
         """Post a body, and read the whole answer.
 
-        Args:
-            body: JSON.
-            before_sending: Callback, called when the server has been reached; an exception ends the attempt unsent.
-            headers: Of this request, ASCII.
+        A kept connection that turns out to be closed before a byte of the answer has come is replaced within the same
+        attempt. ``before_sending`` is called when the server has been reached.
 
         Raises:
             NoAnswerError: The server could not be reached, or no complete answer arrived in time.
         """
-        deadline = time.monotonic() + self.timeout
-        connection = self._reach(deadline)
+        request = httpx2.Request("POST", self._url, headers={**self._headers, **headers}, content=body)
+        attempt = _this_thread.attempt = _Attempt(time.monotonic() + self.timeout, before_sending)
         try:
-            before_sending()
-        except BaseException:
-            self._release(connection)
-            raise
-        keep, answer = False, None
-        try:
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
-            connection.send(self._head + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            answer = connection.answer("POST")
-            raw = _read_body(answer)
-            keep = not answer.will_close
-            encoding = (answer.headers.get("Content-Encoding") or "identity").strip().lower()
-            return HttpAnswer(answer.status, answer.headers, _unpack(raw, encoding))
-        except _TooLargeError:
-            return HttpAnswer(200 if answer is None else answer.status, Message(), None)
-        except (OSError, HTTPException, ValueError) as error:
-            raise NoAnswerError(type(error).__name__, sent=True) from None
-        finally:
-            if keep:
-                self._release(connection)
-            else:
-                connection.close()
-
-    def _reach(self, deadline: float) -> _Connection:
-        """A connection ready for a request: an idle one, or a new one."""
-        while True:
-            with self._lock:
-                idle_connection = self._idle.pop() if self._idle else None
-            if idle_connection is None:
-                break
-            if not idle_connection.is_stale():
-                idle_connection.deadline = deadline
-                return idle_connection
-            idle_connection.close()
-        connection = _Connection(deadline)
-        try:
-            if self._proxy is None:
-                connection.reach(self._host, self._port)
-            else:
-                connection.reach(self._proxy.hostname or "", self._proxy.port or 80)
-            if self._tls is not None:
+            while True:
                 try:
-                    if self._proxy is not None:
-                        self._tunnel(connection, self._proxy)
-                    connection.encrypt(self._tls, self._host)
-                except BaseException:
-                    connection.close()
-                    raise
-        except ssl.SSLCertVerificationError:
-            raise NoAnswerError("a certificate that is not trusted", sent=False, final=True) from None
-        except (OSError, HTTPException, ValueError) as error:
-            raise NoAnswerError(type(error).__name__, sent=False) from None
-        return connection
+                    return self._exchange(request, attempt)
+                except (httpx2.NetworkError, httpx2.RemoteProtocolError):
+                    if attempt.uses < 2 or attempt.received:
+                        raise
+        except (httpx2.HTTPError, OSError) as error:
+            if attempt.abandoned is not None:
+                raise
+            raise _no_answer(error, attempt) from None
+        finally:
+            _this_thread.attempt = None
 
-    def _tunnel(self, connection: _Connection, proxy: SplitResult) -> None:
-        target = f"{self._authority.removesuffix(f':{self._port}')}:{self._port}"
-        headers = {"Host": target, **_proxy_credentials(proxy)}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        connection.send(f"CONNECT {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii"))
-        if connection.answer("CONNECT").status != 200:
-            raise ConnectionRefusedError
-
-    def _release(self, connection: _Connection) -> None:
-        with self._lock:
-            if self._idle is not None:
-                self._idle.append(connection)
-                return
-        connection.close()
+    def _exchange(self, request: httpx2.Request, attempt: _Attempt) -> HttpAnswer:
+        response = None
+        try:
+            response = self._transport.handle_request(request)
+            if len(response.headers.raw) > _MAX_HEADERS or attempt.violation() == "LineTooLong":
+                raise NoAnswerError(attempt.violation(), sent=True)
+            raw = bytearray()
+            for piece in response.iter_raw():
+                raw += piece
+                if len(raw) > MAX_BYTES:
+                    raise _TooLargeError
+            encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+            return HttpAnswer(response.status_code, response.headers, _unpack(bytes(raw), encoding))
+        except _TooLargeError:
+            return HttpAnswer(200 if response is None else response.status_code, httpx2.Headers(), None)
+        except httpx2.RemoteProtocolError:
+            is_larger = response is None and len(attempt.start) > _CHUNK and b"\n" in attempt.start
+            is_garbled = response is not None and not attempt.ended
+            if not (is_larger or is_garbled):
+                raise
+            return HttpAnswer(200 if response is None else response.status_code, httpx2.Headers(), None)
+        finally:
+            if response is not None:
+                response.close()
 
     def close(self) -> None:
         """Close the connections."""
-        with self._lock:
-            idle, self._idle = self._idle or [], None
-        for connection in idle:
-            connection.close()
+        self._transport.close()
 
 
 def is_loopback(address: str) -> bool:
@@ -286,61 +312,44 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
-def _read_body(answer: HTTPResponse) -> bytes:
-    """The whole body as it was sent."""
-    pieces = []
-    while piece := answer.read(_CHUNK):
-        pieces.append(piece)
-    if answer.length:
-        raise HTTPException  # truncated
-    body = b"".join(pieces)
-    if len(body) > MAX_BYTES:
-        raise _TooLargeError
-    return body
+def _no_answer(error: Exception, attempt: _Attempt) -> NoAnswerError:
+    """The error for an attempt, without any text of the server."""
+    if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
+        return NoAnswerError("TimeoutError", sent=attempt.begun)
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return NoAnswerError(attempt.violation(), sent=attempt.begun)
+    origin: BaseException = error  # of the system, which httpcore2 keeps as the only argument of its own
+    while origin.__cause__ is not None or (origin.args and isinstance(origin.args[0], BaseException)):
+        origin = origin.__cause__ or origin.args[0]
+    if isinstance(origin, ssl.SSLCertVerificationError):
+        return NoAnswerError("a certificate that is not trusted", sent=False, final=True)
+    return NoAnswerError(type(origin).__name__, sent=attempt.begun)
 
 
 def _unpack(body: bytes, encoding: str) -> bytes | None:
-    """The decompressed body; None if it is too large, broken, or has an unknown encoding."""
+    """The decompressed body; None if it is too large, broken, or has an encoding that nobody asked for."""
     if encoding == "identity":
         return body
-    if encoding not in ("gzip", "x-gzip", "deflate"):
+    if encoding not in ("gzip", "x-gzip"):
         return None
-    unpacking = zlib.decompressobj(wbits=47)  # gzip or zlib, by its head
     try:
-        plain = unpacking.decompress(body, MAX_BYTES + 1)
-    except zlib.error:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
+            plain = packed.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
         return None
-    return plain if unpacking.eof and len(plain) <= MAX_BYTES else None
+    return plain if len(plain) <= MAX_BYTES else None
 
 
-def _tls() -> ssl.SSLContext:
-    """A context with the system's certificates and, if installed, those of certifi: some systems have none."""
-    context = ssl.create_default_context()
-    try:
-        import certifi
-    except ModuleNotFoundError:
-        return context
-    context.load_verify_locations(certifi.where())
-    return context
-
-
-def _proxy(url: SplitResult) -> SplitResult | None:
-    """The proxy of the environment for an address."""
-    proxies = getproxies()
-    address = proxies.get(url.scheme) or proxies.get("all")
-    if not address or is_loopback(url.geturl()) or proxy_bypass(url.hostname or ""):
+def _proxy(address: str) -> httpcore2.Proxy | None:
+    url, proxies = urlsplit(address), getproxies()
+    named = proxies.get(url.scheme) or proxies.get("all")
+    if not named or is_loopback(address) or proxy_bypass(url.hostname or ""):
         return None
-    proxy = urlsplit(address if "://" in address else f"http://{address}")
-    if proxy.scheme != "http" or not proxy.hostname:
+    proxy = httpx2.URL(named if "://" in named else f"http://{named}")
+    if proxy.scheme != "http" or not proxy.host:
         raise ValueError(
             f"Expected an http proxy in the environment ({url.scheme.upper()}_PROXY or ALL_PROXY), got one of the "
             f"kind {proxy.scheme!r}; name another, or except {url.hostname} by NO_PROXY"
         )
-    return proxy
-
-
-def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    name = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(name.encode()).decode("ascii")}
+    auth = (proxy.username.encode(), proxy.password.encode()) if proxy.userinfo else None
+    return httpcore2.Proxy(httpcore2.URL(scheme=b"http", host=proxy.raw_host, port=proxy.port, target=b"/"), auth)

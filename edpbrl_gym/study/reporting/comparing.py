@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.study.exported import StudyTables
-from edpbrl_gym.study.reporting.intervals import Measured, difference_of_means, mean_of, wilson
-from edpbrl_gym.study.reporting.statistics import Counted, seconds_of, taking_part
+from edpbrl_gym.study.export_tables import StudyTables, first_of
+from edpbrl_gym.study.reporting.statistics import (
+    Counted,
+    Measured,
+    difference_of_means,
+    mean_of,
+    seconds_of,
+    taking_part,
+    wilson,
+)
 
 __all__ = ["MEASURES", "ArmCurve", "Compared", "compare_arms", "preferred"]
 
@@ -31,17 +38,11 @@ _LEAST = 1e-300  # probability whose logarithm is taken where it underflows
 
 @dataclass(frozen=True)
 class ArmCurve:
-    """How well an arm predicts the test answers after some answers.
+    """How well an arm predicts the test answers after some answers."""
 
-    Attributes:
-        after: Numbers of answers, ascending.
-        hit: Share of test answers predicted.
-        log: Log-likelihood of a test answer.
-    """
-
-    after: tuple[int, ...]
-    hit: tuple[Measured, ...]
-    log: tuple[Measured, ...]
+    after: tuple[int, ...]  # numbers of answers, ascending
+    hit: tuple[Measured, ...]  # share of test answers predicted
+    log: tuple[Measured, ...]  # log-likelihood of a test answer
 
 
 @dataclass(frozen=True)
@@ -49,32 +50,22 @@ class Compared:
     """The arms compared, on participants who finished.
 
     Attributes:
-        arms: Names of the arms.
-        finished: Participants of each arm who finished.
-        chance: Share of test answers predicted by chance, 1 / K; the log-likelihood of chance is -log K.
-        values: Measure -> arm -> mean with its interval.
         differences: Measure -> arm -> its mean minus that of the first arm; without the first arm.
-        curves: Prediction of the test answers after some answers, by arm.
         styles: Share of the participants of each arm who preferred the learnt style at the end, of those who preferred
             one; with Wilson's interval.
     """
 
-    arms: tuple[str, ...]
-    finished: dict[str, int]
-    chance: float
-    values: dict[str, dict[str, Measured]]
+    arms: tuple[str, ...]  # names of the arms
+    finished: dict[str, int]  # participants of each arm who finished
+    chance: float  # share of test answers predicted by chance, 1 / K; the log-likelihood of chance is -log K
+    values: dict[str, dict[str, Measured]]  # measure -> arm -> mean with its interval
     differences: dict[str, dict[str, Measured]]
-    curves: dict[str, ArmCurve]
+    curves: dict[str, ArmCurve]  # prediction of the test answers after some answers, by arm
     styles: dict[str, Measured]
 
 
 def compare_arms(tables: StudyTables, counted: Counted) -> Compared:
-    """Compare the arms.
-
-    Args:
-        tables: Of the study, with predictions.
-        counted: Its counts.
-    """
+    """Compare the arms."""
     people = {name: row for name, row in taking_part(tables).items() if row["status"] == "finished"}
     scores = _scores(tables, people)
     columns = _columns(tables, people, scores)
@@ -118,9 +109,9 @@ class _Score:
 def _scores(tables: StudyTables, people: Mapping[str, Any]) -> dict[str, _Score]:
     """How well the test answers of each person were predicted; without people of whom none was."""
     told = {
-        (row["participant"], row["asked"]): row["order"][0] - 1
+        (row["participant"], row["asked"]): first
         for row in tables.answers
-        if row["kind"] == "test" and not row["taken_back"] and row["order"]
+        if row["kind"] == "test" and not row["taken_back"] and (first := first_of(row)) is not None
     }
     hits: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     logs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -130,7 +121,7 @@ def _scores(tables: StudyTables, people: Mapping[str, Any]) -> dict[str, _Score]
         if name not in people:
             continue
         probabilities, chosen = row["probabilities"], told[name, row["asked"]]
-        hits[name][after].append(float(int(np.argmax(probabilities)) == chosen))
+        hits[name][after].append(_hit(probabilities, chosen))
         logs[name][after].append(math.log(max(probabilities[chosen], _LEAST)))
         if row["last"]:
             last[name] = after
@@ -142,6 +133,12 @@ def _scores(tables: StudyTables, people: Mapping[str, Any]) -> dict[str, _Score]
         )
         for name in hits
     }
+
+
+def _hit(probabilities: Sequence[float], chosen: int) -> float:
+    """1 if the chosen option is the most probable one; of several that are, each is as good a guess as the others."""
+    best = np.isclose(probabilities, max(probabilities), rtol=1e-9, atol=0.0)
+    return float(best[chosen] / best.sum())
 
 
 def _columns(

@@ -1,33 +1,175 @@
-"""What is counted of a study, fast enough for a page: who came how far, times, care, agreement."""
+"""What is counted of a study, with intervals over participants: who came how far, times, care, agreement."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from edpbrl_gym.study.exported import StudyTables
-from edpbrl_gym.study.reporting.agreement import agreement
-from edpbrl_gym.study.reporting.intervals import Measured, share_of
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym.reporting.statistics import interval
+from edpbrl_gym.study.export_tables import StudyTables, first_of
 
 __all__ = [
     "STATUSES",
     "Care",
     "Counted",
     "FunnelStep",
+    "Measured",
     "PlaceTimes",
     "Quantiles",
+    "agreement",
     "count_statistics",
+    "difference_of_means",
+    "kappa",
+    "mean_of",
     "seconds_of",
+    "share_of",
     "taking_part",
+    "wilson",
 ]
 
+_RESAMPLES = 2000  # of means
+_KAPPA_RESAMPLES = 1000  # each needs all pairs of people
+Values = Sequence[Sequence[Hashable | None]]
 STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn")
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A value with its 95% interval."""
+
+    value: float  # the value; NaN without participants
+    low: float  # lower end; NaN for fewer than two participants
+    high: float  # upper end
+    people: int  # number of participants behind it
+
+
+_NOTHING = Measured(math.nan, math.nan, math.nan, 0)
+
+
+def wilson(successes: float, total: int) -> tuple[float, float]:
+    """Wilson's score interval of a share (1927), 95%; NaN for a total of 0."""
+    if total == 0:
+        return math.nan, math.nan
+    z = float(ndtri(0.975))
+    share, weight = successes / total, z**2 / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def share_of(successes: Sequence[int], totals: Sequence[int]) -> Measured:
+    """The share of all successes in all trials, with a bootstrap interval over participants.
+
+    Where all participants succeeded always, or never, a bootstrap says nothing: the interval is then Wilson's, as if
+    each participant had tried once, since the trials of one resemble each other.
+    """
+    rows = np.array([pair for pair in zip(successes, totals, strict=True) if pair[1]], dtype=np.float64)
+    if not len(rows):
+        return _NOTHING
+    share = float(rows[:, 0].sum() / rows[:, 1].sum())
+    if share in (0.0, 1.0):
+        low, high = wilson(round(share * len(rows)), len(rows))
+    else:
+        low, high = interval(rows, lambda means: means[..., 0] / means[..., 1])
+    return Measured(share, low, high, len(rows))
+
+
+def mean_of(values: Sequence[float]) -> Measured:
+    """The mean over participants with its bootstrap interval."""
+    if not len(values):
+        return _NOTHING
+    return Measured(float(np.mean(values)), *interval(values), len(values))
+
+
+def difference_of_means(first: Sequence[float], second: Sequence[float]) -> Measured:
+    """Mean of the first minus mean of the second group of participants, both resampled on their own."""
+    if not len(first) or not len(second):
+        return _NOTHING
+    value, people = float(np.mean(first) - np.mean(second)), len(first) + len(second)
+    if len(first) < 2 or len(second) < 2:
+        return Measured(value, math.nan, math.nan, people)
+    rng = np.random.default_rng(0)
+    low, high = np.quantile(_resampled(first, rng) - _resampled(second, rng), (0.025, 0.975))
+    return Measured(value, float(low), float(high), people)
+
+
+def _resampled(values: Sequence[float], rng: np.random.Generator) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    return np.asarray(array[rng.integers(len(array), size=(_RESAMPLES, len(array)))].mean(axis=1))
+
+
+def kappa(values: Values, options: Sequence[int]) -> float:
+    """Chance-corrected agreement about the best option: (A - C) / (1 - C).
+
+    A is the share of pairs of two people who name the same option of a question, C = 1 / K what it would be if
+    everybody drew one of the K options at random; both are means over the questions, each of which weighs as much as
+    it has answers. 1: all name the same option of every question. 0: as many agree as with options drawn at random.
+    Below 0, down to -1 / (K - 1): fewer do. The options of different questions are never taken for one another, so the
+    numbers that they have do not matter, unlike for coefficients that compare with the frequencies of all values
+    (Scott, Cohen, Fleiss, Krippendorff).
+
+    R. L. Brennan, D. J. Prediger, "Coefficient kappa: some uses, misuses, and alternatives", Educational and
+    Psychological Measurement 41 (1981); for several people J. J. Randolph, "Free-marginal multirater kappa" (2005).
+    """
+    return float(_shares(_marks(values, len(options)), options, np.ones((1, len(values))))[0, 2])
+
+
+def agreement(values: Values, options: Sequence[int]) -> Measured:
+    """``kappa`` with a 95% percentile bootstrap interval over people, and the people whom it compares.
+
+    A sample draws as many people as there are, with replacement. Two copies of one person agree by construction, so
+    pairs of them are left out; otherwise kappa would be too high. Where all samples are alike (all agree, or there are
+    two people) a bootstrap says nothing: the interval is then Wilson's of A, as if each person had agreed or not once.
+    """
+    marks = _marks(values, len(options))
+    compared = (marks.any(axis=2) & (marks.sum(axis=(0, 2)) > 1)).any(axis=1)
+    marks, people = marks[compared], int(compared.sum())
+    share, chance, value = _shares(marks, options, np.ones((1, people)))[0]
+    if math.isnan(value):  # nobody, too
+        return Measured(math.nan, math.nan, math.nan, 0)
+    weights = np.random.default_rng(0).multinomial(people, np.full(people, 1.0 / people), size=_KAPPA_RESAMPLES)
+    found = _shares(marks, options, weights.astype(np.float64))[:, 2]
+    low, high = np.nanquantile(found, (0.025, 0.975))
+    if math.isclose(low, high, abs_tol=1e-12):
+        low, high = ((end - chance) / (1.0 - chance) for end in wilson(share * people, people))
+    return Measured(float(value), float(low), float(high), people)
+
+
+def _marks(values: Values, questions: int) -> NDArray[np.float64]:
+    """1 where a person gave a value of a question, (people, questions, values); each question counts its own values."""
+    columns = list(zip(*values, strict=True))
+    known = [{one: place for place, one in enumerate(dict.fromkeys(column))} for column in columns]
+    marks = np.zeros((len(values), questions, max(map(len, known), default=0)))
+    for question, column in enumerate(columns):
+        for person, value in enumerate(column):
+            if value is not None:
+                marks[person, question, known[question][value]] = 1.0
+    return marks
+
+
+def _shares(marks: NDArray[np.float64], options: Sequence[int], times: Floats) -> Floats:
+    """A, C and kappa of samples of people, who occur as often as ``times`` (samples, people) says; NaN: no pairs."""
+    totals = np.tensordot(times, marks, axes=1)  # of each value, (samples, questions, values)
+    given = totals.sum(axis=2)
+    copies = np.tensordot(times**2, marks.sum(axis=2), axes=1)  # pairs of a person with itself
+    pairs, same = given**2 - copies, (totals**2).sum(axis=2) - copies
+    number = np.asarray(options, dtype=np.float64)
+    weights = np.where((pairs > 0) & (number > 1), given, 0.0)
+    total = weights.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(weights > 0, weights * same / pairs, 0.0).sum(axis=1) / total
+        chance = (weights / number).sum(axis=1) / total
+        return np.stack([share, chance, (share - chance) / (1.0 - chance)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +181,6 @@ class FunnelStep:
 
     @property
     def total(self) -> int:
-        """Participants of all arms."""
         return sum(self.arms.values())
 
 
@@ -52,38 +193,25 @@ class Quantiles:
 
     @property
     def median(self) -> float:
-        """The median."""
         return self.values[2]
 
 
 @dataclass(frozen=True)
 class PlaceTimes:
-    """Seconds for the answer to the n-th question that counts, in an arm.
+    """Seconds for the answer to the n-th question that counts, in an arm."""
 
-    Attributes:
-        places: n, from 1.
-        quantiles: For each of them.
-    """
-
-    places: tuple[int, ...]
-    quantiles: tuple[Quantiles, ...]
+    places: tuple[int, ...]  # n, from 1
+    quantiles: tuple[Quantiles, ...]  # for each of them
 
 
 @dataclass(frozen=True)
 class Care:
-    """How carefully the participants of an arm, or of all, answer; each a share with its interval.
+    """How carefully the participants of an arm, or of all, answer; each a share with its interval."""
 
-    Attributes:
-        attention: Attention checks answered as asked.
-        repeats: Repeated questions with the same best option as before.
-        undone: Answers taken back, of all answers ever given.
-        cannot_tell: "Can't tell", of the answers that count and those to test questions.
-    """
-
-    attention: Measured
-    repeats: Measured
-    undone: Measured
-    cannot_tell: Measured
+    attention: Measured  # attention checks answered as asked
+    repeats: Measured  # repeated questions with the same best option as before
+    undone: Measured  # answers taken back, of all answers ever given
+    cannot_tell: Measured  # "Can't tell", of the answers that count and those to test questions
 
 
 @dataclass(frozen=True)
@@ -91,32 +219,19 @@ class Counted:
     """The counts of a study.
 
     People who failed the comprehension check or withdrew are in ``statuses`` and ``funnel`` only.
-
-    Attributes:
-        arms: Names of the arms, in the order of the configuration.
-        statuses: Participants by arm and status.
-        deleted: Participants deleted on request, who are in no count.
-        funnel: From arrival to the end.
-        times: Seconds for an answer that counts, by arm; None for one without any.
-        places: The same by place.
-        by_server: Share of these times that the browser did not measure, so that the server's clock was taken.
-        care: By arm, and "" for all.
-        agreement: Krippendorff's alpha of the best options of the test questions, over all participants.
-        tested: Number of test questions that were answered.
-        styles: Answers to the last question by arm: "learnt", "random" or "tie".
     """
 
-    arms: tuple[str, ...]
-    statuses: dict[str, dict[str, int]]
-    deleted: int
-    funnel: tuple[FunnelStep, ...]
-    times: dict[str, Quantiles | None]
-    places: dict[str, PlaceTimes]
-    by_server: float
-    care: dict[str, Care]
-    agreement: Measured
-    tested: int
-    styles: dict[str, dict[str, int]]
+    arms: tuple[str, ...]  # names of the arms, in the order of the configuration
+    statuses: dict[str, dict[str, int]]  # participants by arm and status
+    deleted: int  # participants deleted on request, who are in no count
+    funnel: tuple[FunnelStep, ...]  # from arrival to the end
+    times: dict[str, Quantiles | None]  # seconds for an answer that counts, by arm; None for one without any
+    places: dict[str, PlaceTimes]  # the same by place
+    by_server: float  # share of these times that the browser did not measure, so that the server's clock was taken
+    care: dict[str, Care]  # by arm, and "" for all
+    agreement: Measured  # about the best options of the test questions, over all participants; see ``agreement``
+    tested: int  # number of test questions that were answered
+    styles: dict[str, dict[str, int]]  # answers to the last question by arm: "learnt", "random" or "tie"
 
 
 def count_statistics(tables: StudyTables) -> Counted:
@@ -127,10 +242,11 @@ def count_statistics(tables: StudyTables) -> Counted:
     kept = [row for row in tables.answers if row["participant"] in people and not row["taken_back"]]
     counted = [row for row in kept if row["counts"]]
     timed = [(row, seconds_of(row)) for row in counted]
-    values, questions = _test_answers(kept)
+    questions, values = _test_answers(kept)
+    found = Counter((row["arm"], row["status"]) for row in tables.participants)
     return Counted(
         arms=arms,
-        statuses=_statuses(tables.participants, arms),
+        statuses={arm: {status: found[arm, status] for status in STATUSES} for arm in arms},
         deleted=tables.study["deleted"],
         funnel=_funnel(tables, arms),
         times={arm: _quantiles([time for row, time in timed if row["arm"] == arm]) for arm in arms},
@@ -143,8 +259,8 @@ def count_statistics(tables: StudyTables) -> Counted:
             )
             for arm in ("", *arms)
         },
-        agreement=agreement(values),
-        tested=questions,
+        agreement=agreement(values, [len(question) for question in questions]),
+        tested=len(questions),
         styles=_styles(tables, people, arms),
     )
 
@@ -163,13 +279,7 @@ def seconds_of(row: Row) -> float | None:
     return float(row["answered_s"] - row["shown_s"])
 
 
-def _statuses(participants: Sequence[Row], arms: Sequence[str]) -> dict[str, dict[str, int]]:
-    found = Counter((row["arm"], row["status"]) for row in participants)
-    return {arm: {status: found[arm, status] for status in STATUSES} for arm in arms}
-
-
 def _funnel(tables: StudyTables, arms: Sequence[str]) -> tuple[FunnelStep, ...]:
-    """Participants by how far they came."""
     happened: dict[str, set[str]] = defaultdict(set)
     for event in tables.events:
         passed = event["kind"] != "comprehension" or bool((event["detail"] or {}).get("correct"))
@@ -209,7 +319,6 @@ def _quantiles(times: Iterable[float | None]) -> Quantiles | None:
 
 
 def _places(timed: Sequence[tuple[Row, float | None]]) -> PlaceTimes:
-    """Times by place among the answers that count."""
     seen: Counter[str] = Counter()
     found: dict[int, list[float | None]] = defaultdict(list)
     for row, time in sorted(timed, key=lambda pair: (pair[0]["participant"], pair[0]["number"])):
@@ -242,14 +351,15 @@ def _care(people: Sequence[Row], answers: Sequence[Row]) -> Care:
     )
 
 
-def _test_answers(kept: Sequence[Row]) -> tuple[list[list[int | None]], int]:
-    """Best options of the test questions, (people, questions), and the number of questions."""
-    best: dict[str, dict[str, int]] = defaultdict(dict)
+def _test_answers(kept: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[list[str | None]]]:
+    """The options of the test questions, and the best one of each by its text, (people, questions)."""
+    best: dict[str, dict[tuple[str, ...], str]] = defaultdict(dict)
     for row in kept:
-        if row["kind"] == "test" and row["answer"] not in (None, "tie", "skip"):
-            best[row["participant"]][str(row["options"])] = row["order"][0]
+        if row["kind"] == "test" and (first := first_of(row)) is not None:
+            options = tuple(sorted(row["options"]))
+            best[row["participant"]][options] = row["options"][first]
     questions = sorted({question for given in best.values() for question in given})
-    return [[given.get(question) for question in questions] for given in best.values()], len(questions)
+    return questions, [[given.get(question) for question in questions] for given in best.values()]
 
 
 def _styles(tables: StudyTables, people: Mapping[str, Row], arms: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -20,13 +20,11 @@ from starlette.routing import Route
 
 from edpbrl_gym.reporting.report import Picture, Report, Text
 from edpbrl_gym.study.audit import audit
-from edpbrl_gym.study.export_rows import pseudonym
-from edpbrl_gym.study.exported import StudyTables, facts_of, tables_of
+from edpbrl_gym.study.export_tables import StudyTables, facts_of, pseudonym, tables_of
 from edpbrl_gym.study.reporting.report import make_report
-from edpbrl_gym.study.web.context import Site
 from edpbrl_gym.study.web.forms import parse_form
-from edpbrl_gym.study.web.guards import RateLimit, is_cross_site, limited_body
-from edpbrl_gym.study.web.signing import BadTokenError
+from edpbrl_gym.study.web.guards import BadTokenError, RateLimit, is_cross_site, limited_body
+from edpbrl_gym.study.web.site import Site
 
 __all__ = ["ADMIN_COOKIE", "Admin", "admin_routes"]
 
@@ -59,19 +57,14 @@ class _State:
 
 
 class Admin:
-    """The researcher's pages.
-
-    Args:
-        site: The site.
-        token: The secret that opens them.
-    """
+    """The researcher's pages."""
 
     def __init__(self, site: Site, token: str) -> None:
         self._site = site
         self._token = hashlib.sha256(token.encode()).digest()
         secret = hmac.new(self._token, site.store.secret.encode(), hashlib.sha256).hexdigest()
         self._cookies = URLSafeTimedSerializer(secret, salt="edpbrl study admin")  # another token closes all pages
-        self._attempts = RateLimit(burst=10, rate=0.2)
+        self._wrong = RateLimit(burst=10, rate=0.2)
         self._last: _State | None = None
         self._lock = threading.Lock()
 
@@ -95,18 +88,20 @@ class Admin:
         return True
 
     async def sign_in(self, request: Request) -> Response:
-        """Open the pages with the token.
+        """Open the pages with the token, which works however many wrong ones are being tried.
 
-        Raises:
-            BadTokenError: It comes from another site, or the token is wrong.
+        Nobody can be told apart without addresses, so a limit of all tries would lock everybody out. What makes guesses
+        hopeless is a random token; wrong ones are limited so that they cost little.
         """
         site = self._site
         if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
             raise BadTokenError("Expected the researcher's token from a page of the study, got it from another site")
-        if not self._attempts.allows("all"):
-            raise HTTPException(429, headers={"Retry-After": "5"})
         form = parse_form(await limited_body(request))
         if not hmac.compare_digest(hashlib.sha256(form.get("secret", "").encode()).digest(), self._token):
+            if not self._wrong.allows("all"):
+                raise HTTPException(
+                    429, "Expected the researcher's token, got wrong ones too fast", {"Retry-After": "5"}
+                )
             raise BadTokenError("Expected the researcher's token, got another one")
         response = RedirectResponse("/admin", status_code=303)
         response.set_cookie(
@@ -134,7 +129,6 @@ class Admin:
         )
 
     def figure(self, request: Request) -> Response:
-        """A figure of the report."""
         sections = self._state().report.sections
         name = request.path_params["name"]
         figure = next((one.figure for one in sections if isinstance(one, Picture) and one.name == name), None)
@@ -157,7 +151,6 @@ class Admin:
     # one participant
 
     def participant(self, request: Request) -> Response:
-        """The audit of a participant's session."""
         name, store = request.path_params["name"], self._site.store
         record = next((one for one in store.records() if pseudonym(store.secret, one.participant) == name), None)
         if record is None:

@@ -1,28 +1,36 @@
-"""The web application of a study."""
+"""The web application of a study, whether it can serve, and its server."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
+from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edpbrl_gym.study.queue import NotAskingError, StudyQueue
-from edpbrl_gym.study.records import UnknownParticipantError
-from edpbrl_gym.study.web import asking, ending, entering
+from edpbrl_gym._addresses import origin
+from edpbrl_gym.study.database import DatabaseGoneError
+from edpbrl_gym.study.queue import StudyQueue
+from edpbrl_gym.study.records import NotAskingError, UnknownParticipantError
+from edpbrl_gym.study.store import Store
+from edpbrl_gym.study.web import pages
 from edpbrl_gym.study.web.admin import admin_routes
-from edpbrl_gym.study.web.context import COOKIE, FOLDER, Site, see_other
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
 from edpbrl_gym.study.web.guards import (
+    AllowedHosts,
+    BadTokenError,
     BodyTooLargeError,
     BrokenBodyError,
     RefusalLog,
@@ -31,30 +39,116 @@ from edpbrl_gym.study.web.guards import (
     limited_body,
     refuse,
 )
-from edpbrl_gym.study.web.messages import preferred_language
-from edpbrl_gym.study.web.pictures import picture_endpoint
-from edpbrl_gym.study.web.signing import BadTokenError
-from edpbrl_gym.study.web.visits import Visit
+from edpbrl_gym.study.web.site import COOKIE, FOLDER, PageRequest, Site, preferred_language, see_other
+from edpbrl_gym.study.web.views import picture_endpoint
 
-__all__ = ["create_app"]
+if TYPE_CHECKING:
+    import uvicorn
 
-Page = Callable[[Visit], Response]
+__all__ = ["Health", "create_app", "make_server"]
 
+# seconds; a network that swallows packets, or a pool without a free connection, says nothing for long
+_DATABASE_TIME = 2.0
+_GRACE = 10  # seconds that open requests get when the server stops
+_HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
+Page = Callable[[PageRequest], Response]
 # for everyone: method, path and page; then those for participants only
-_OPEN: list[tuple[str, str, Page]] = [("GET", "/", entering.enter), ("POST", "/consent", entering.agree)]
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
 _PERSONAL: list[tuple[str, str, Page]] = [
-    ("GET", "/instructions", entering.instructions),
-    ("POST", "/instructions", entering.pass_instructions),
-    ("GET", "/question", asking.question),
-    ("POST", "/answer", asking.answer),
-    ("POST", "/undo", asking.undo),
-    ("GET", "/welcome-back", asking.come_back),
-    ("POST", "/welcome-back", asking.go_on),
-    ("GET", "/withdraw", ending.ask_to_withdraw),
-    ("POST", "/withdraw", ending.withdraw),
-    ("GET", "/end", ending.end),
-    ("POST", "/prefer", ending.prefer),
+    ("GET", "/instructions", pages.instructions),
+    ("POST", "/instructions", pages.pass_instructions),
+    ("GET", "/question", pages.question),
+    ("POST", "/answer", pages.answer),
+    ("POST", "/undo", pages.undo),
+    ("GET", "/welcome-back", pages.come_back),
+    ("POST", "/welcome-back", pages.go_on),
+    ("GET", "/withdraw", pages.ask_to_withdraw),
+    ("POST", "/withdraw", pages.withdraw),
+    ("GET", "/end", pages.end),
+    ("POST", "/prefer", pages.prefer),
 ]
+
+
+class Health:
+    """The endpoint /health: 200 while the database answers, 503 when it cannot be reached or not in time.
+
+    The database is asked by one thread at a time, which a request does not wait for longer than two seconds: a flood of
+    requests, or a connection that hangs, costs one thread.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._asked: tuple[float, Future[str]] | None = None  # when, and what is wrong
+
+    async def answer(self, request: Request) -> Response:
+        if self._asked is None or self._asked[1].done():  # a question that waits for its answer is not repeated
+            self._asked = time.monotonic(), Future()
+            threading.Thread(target=self._look, args=(self._asked[1],), daemon=True).start()
+        began, asked = self._asked
+        left = max(0.0, began + _DATABASE_TIME - time.monotonic())
+        done, _ = await asyncio.wait({asyncio.wrap_future(asked)}, timeout=left)
+        wrong = asked.result() if done else f"no answer within {_DATABASE_TIME:g} s"
+        if not wrong:
+            return PlainTextResponse("ok\n")
+        refuse(request, f"Expected the database to answer, got {wrong}")
+        return PlainTextResponse("The database can't be reached\n", 503, {"Retry-After": "5"})
+
+    def _look(self, asked: Future[str]) -> None:
+        wrong = ""
+        try:
+            self._store.counts()
+        except Exception as error:
+            wrong = " ".join(f"{type(error).__name__}: {error}".split())
+        finally:
+            asked.set_result(wrong)
+
+
+def make_server(app: ASGIApp) -> uvicorn.Server:
+    """A server of the pages of a study that keeps no address of anybody."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=_protocol(),
+            access_log=False,  # it would hold addresses of people
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,  # addresses are neither used nor stored
+            timeout_graceful_shutdown=_GRACE,
+            lifespan="off",
+            ws="none",
+        )
+    )
+
+
+def _protocol() -> type[asyncio.Protocol]:
+    """The server's protocol; it closes a connection on which no whole head of a request arrives in time.
+
+    Uvicorn closes one that is silent after a response, but waits without end for the rest of a head, or of a body that
+    nobody reads. What a page reads has a deadline of its own (``limited_body``).
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        """Uvicorn's, with a deadline."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_request()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._expect_request()
+
+        def _expect_request(self) -> None:
+            self.loop.call_later(_HEAD_TIME, self._close_unless_there, self.cycle)
+
+        def _close_unless_there(self, last: Any) -> None:
+            if self.cycle is last and not self.transport.is_closing():
+                self.transport.close()
+
+    return Protocol
 
 
 class TooManyRequestsError(RuntimeError):
@@ -84,11 +178,8 @@ def create_app(
         public_url: Address at which people reach the study; with https cookies are sent over TLS only.
         hosts: Names by which requests may call the server, against DNS rebinding.
         admin_token: Secret of the researcher's pages; None: there are none.
-
-    Returns:
-        The application.
     """
-    site = Site(queue, public_url=public_url)
+    site = Site(queue, public_url=None if public_url is None else origin(public_url))
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
     routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
     application = Starlette(
@@ -96,19 +187,15 @@ def create_app(
             *routes,
             Route("/pictures/{name}.png", picture_endpoint(site)),
             *admin_routes(site, admin_token),
-            Route("/health", _health),
+            Route("/health", Health(queue.store).answer),
             Mount("/static", _Static(directory=FOLDER / "static")),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
+        middleware=[Middleware(AllowedHosts, hosts=hosts)],
         exception_handlers=_handlers(site),
     )
     application.router.redirect_slashes = False  # it would redirect to whatever host a request names
     # around the whole application, so that the pages of its own errors pass them too
     return RefusalLog(SecurityHeaders(application, secure=site.secure))
-
-
-def _health(request: Request) -> Response:
-    return PlainTextResponse("ok\n")
 
 
 def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
@@ -120,7 +207,12 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
             if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
                 raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
             form = parse_form(await limited_body(request))
-        return await run_in_threadpool(_serve, site, page, request, form, method, personal)
+        threads = site.question_threads if page is pages.question else None
+        response = await to_thread.run_sync(_serve, site, page, request, form, method, personal, limiter=threads)
+        if isinstance(response, RedirectResponse) and request.headers.get("accept") == "application/json":
+            # the script learns at once that the form is stored, whatever the next page waits for
+            return JSONResponse({"next": response.headers["location"]})
+        return response
 
     return endpoint
 
@@ -147,17 +239,19 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             visitor = site.signer.new_visitor()
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
-    if page is entering.agree and participant is not None:  # the form was sent twice; it carries the token of before
+    if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before
         return see_other("/question")
     if method == "POST" and not site.signer.is_form_token(visitor, form.get("token", "")):
         raise BadTokenError("Expected a form of the study, got a post without the token of its visitor")
-    return page(Visit(site, request, visitor, participant, form))
+    return page(PageRequest(site, request, visitor, participant, form))
 
 
 # errors
 
 # by type: status and name of the message
 _ERRORS: dict[type[Exception], tuple[int, str]] = {
+    DatabaseGoneError: (503, "error_database"),
+    OperationalError: (503, "error_database"),  # of the database: it is down, locked or full
     BadTokenError: (403, "error_forbidden"),
     UnknownParticipantError: (403, "error_unknown"),
     NotAskingError: (409, "error_form"),
@@ -176,11 +270,11 @@ def _handlers(site: Site) -> dict[Any, Any]:
     def known(request: Request, error: Exception) -> Response:
         status, name = next(_ERRORS[kind] for kind in type(error).__mro__ if kind in _ERRORS)
         refuse(request, error)
-        return page(request, status, name, {"Retry-After": "5"} if status == 429 else None)
+        return page(request, status, name, {"Retry-After": "5"} if status in (429, 503) else None)
 
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        name = "error_not_found" if error.status_code in (404, 405) else "error_form"
+        name = {404: "error_not_found", 405: "error_not_found", 429: "error_fast"}.get(error.status_code, "error_form")
         refuse(request, error.detail)
         return page(request, error.status_code, name, dict(error.headers or {}))
 

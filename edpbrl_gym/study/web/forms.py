@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
-from edpbrl_gym.likelihood import Response
+from edpbrl_gym.likelihood import AnswerFormat, Input, Response
 from edpbrl_gym.study.records import Timing
 
-__all__ = ["FIELDS", "BadFormError", "IncompleteAnswerError", "parse_form", "parse_response", "parse_timing"]
+__all__ = ["BadFormError", "IncompleteAnswerError", "parse_form", "parse_response", "parse_timing"]
 
 _MAX_FIELDS = 64
-FIELDS = {
-    "best": "choose_first",
-    "best_worst": "choose_two",
-    "ranking": "choose_all",
-    "partial": "choose_some",
-}
-"""By format, the name of the message that says what an answer needs."""
 
 
 class BadFormError(ValueError):
@@ -29,11 +22,7 @@ class IncompleteAnswerError(ValueError):
 
 
 def parse_form(body: bytes) -> dict[str, str]:
-    """The fields of a form; of a field that occurs twice the last one.
-
-    Raises:
-        BadFormError: Too many fields.
-    """
+    """The fields of a form; of a field that occurs twice the last one."""
     text = body.decode("utf-8", errors="replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
@@ -42,50 +31,39 @@ def parse_form(body: bytes) -> dict[str, str]:
     return {name[:64]: value.replace("\x00", "\ufffd") for name, value in pairs}
 
 
-def parse_response(form: Mapping[str, str], format: str, num_options: int, *, cant_tell: bool = True) -> Response:
-    """The answer of a form: field "best", fields "best" and "worst", or fields "place-0" to "place-(K-1)".
-
-    Args:
-        form: The fields.
-        format: "best", "best_worst", "ranking" or "partial".
-        num_options: Number of options K.
-        cant_tell: Whether "can't tell" is an answer.
-
-    Raises:
-        BadFormError: It says "can't tell" where that is no answer.
-        IncompleteAnswerError: Something is missing, or chosen twice.
-    """
+def parse_response(
+    form: Mapping[str, str], format: AnswerFormat, num_options: int, *, cant_tell: bool = True
+) -> Response:
+    """The answer of a form, by the inputs of the format: see ``_given``."""
     if "cant_tell" in form:
         if not cant_tell:
             raise BadFormError('Expected an answer, got "can\'t tell" in a study without it')
         return Response.tie()
-    if format == "best":
-        return Response.best(_option(form, "best", num_options))
-    if format == "best_worst":
-        best, worst = _option(form, "best", num_options), _option(form, "worst", num_options)
-        if best == worst:
-            raise IncompleteAnswerError("Expected a best and a worst option that differ, got the same one twice")
-        return Response.best_worst(best, worst)
-    places = {}
+    given = [number for wanted in format.inputs for number in _given(form, wanted, num_options)]
+    try:
+        return format.response(given, num_options)
+    except ValueError as error:
+        raise IncompleteAnswerError(str(error)) from None
+
+
+def _given(form: Mapping[str, str], wanted: Input, num_options: int) -> list[int]:
+    """What fields say of an input: its name the option, name-0 to name-(K-1) places or levels."""
+    if wanted.kind == "option":
+        return [_number(form.get(wanted.name, ""), 0, num_options - 1)]
+    if wanted.kind == "levels":
+        fields = [form.get(f"{wanted.name}-{option}", "") for option in range(num_options)]
+        return [_number(field, 0, wanted.levels - 1) for field in fields]
+    places: dict[int, int] = {}
     for option in range(num_options):
-        value = form.get(f"place-{option}", "")
+        value = form.get(f"{wanted.name}-{option}", "")
         if value:
             place = _number(value, 1, num_options)
             if place in places:
                 raise IncompleteAnswerError(f"Expected different places, got place {place} twice")
             places[place] = option
-    if sorted(places) != list(range(1, len(places) + 1)) or not places:
+    if sorted(places) != list(range(1, len(places) + 1)):
         raise IncompleteAnswerError(f"Expected places from 1 on without gaps, got {sorted(places)}")
-    order = [places[place] for place in sorted(places)]
-    if format == "ranking":
-        if len(order) != num_options:
-            raise IncompleteAnswerError(f"Expected places of all {num_options} options, got {len(order)}")
-        return Response.ranking(order)
-    return Response.partial(order)
-
-
-def _option(form: Mapping[str, str], name: str, num_options: int) -> int:
-    return _number(form.get(name, ""), 0, num_options - 1)
+    return [places[place] for place in sorted(places)]
 
 
 def _number(value: str, least: int, most: int) -> int:

@@ -1,64 +1,66 @@
-"""What the page of a question shows."""
+"""What pages show: questions, groups of prompts, and pictures, whose addresses tell nothing about them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from edpbrl_gym.likelihood import Input
 from edpbrl_gym.study.config import StudyConfig
-from edpbrl_gym.study.records import StoredQuestion
+from edpbrl_gym.study.records import NotReadyError, StoredQuestion
 from edpbrl_gym.study.style import Style
-from edpbrl_gym.study.web.messages import Messages
+from edpbrl_gym.study.web.guards import BadTokenError, Visitor
+from edpbrl_gym.study.web.site import COOKIE, FOLDER, Messages, Site
 from edpbrl_gym.vocabulary import SEPARATOR
 
-__all__ = ["LABELS", "GroupView", "OptionView", "QuestionView", "view_groups", "view_question"]
+__all__ = [
+    "LABELS",
+    "GroupView",
+    "OptionView",
+    "QuestionView",
+    "picture_addresses",
+    "picture_endpoint",
+    "view_groups",
+    "view_question",
+]
 
 LABELS = "123456789ABC"
 """Names of the positions on the page, which are also their keys."""
+_SHOWN = 2  # questions back whose pictures a page may still load
+_KEEP = {"Cache-Control": "private, max-age=86400"}
 
 
 @dataclass(frozen=True)
 class OptionView:
-    """An option at its position.
+    """An option at its position."""
 
-    Attributes:
-        index: Its number in the question.
-        label: Name of its position.
-        parts: Its text, token by token.
-        picture: Address of its picture; None: the text is shown.
-    """
-
-    index: int
-    label: str
-    parts: tuple[str, ...]
-    picture: str | None
+    index: int  # its number in the question
+    label: str  # name of its position
+    parts: tuple[str, ...]  # its text, token by token
+    picture: str | None  # address of its picture; None: the text is shown
 
 
 @dataclass(frozen=True)
 class QuestionView:
-    """A question.
+    """A question."""
 
-    Attributes:
-        key: Idempotency key of its answer.
-        undo_key: Key of the answer that can be taken back; None: none can.
-        heading: What is asked.
-        format: How it is answered.
-        practice: Whether its answer does not count.
-        options: In the order of the page.
-        cant_tell: Whether "can't tell" is an answer.
-        keys: Keys of the options.
-        hint: Name of the message about the keys.
-    """
-
-    key: str
-    undo_key: str | None
-    heading: str
-    format: str
-    practice: bool
-    options: tuple[OptionView, ...]
-    cant_tell: bool
-    keys: str
-    hint: str
+    key: str  # idempotency key of its answer
+    undo_key: str | None  # key of the answer that can be taken back; None: none can
+    heading: str  # what is asked
+    inputs: tuple[Input, ...]  # what a person gives
+    drawn: str  # how: "option" (a card), "options" (buttons on it), "order", "levels"
+    practice: bool  # whether its answer does not count
+    options: tuple[OptionView, ...]  # in the order of the page
+    cant_tell: bool  # whether "can't tell" is an answer
+    keys: str  # keys of the options or levels
+    hint: str  # name of the message about the keys
 
 
 def view_question(
@@ -69,16 +71,8 @@ def view_question(
     undo_key: str | None,
     pictures: list[str] | None = None,
 ) -> QuestionView:
-    """What a page shows of a question.
-
-    Args:
-        question: The question.
-        config: Configuration of the study.
-        messages: Texts of the page.
-        undo_key: Key of the answer that can be taken back.
-        pictures: Address of the picture of each option, K of them; None: texts are shown.
-    """
-    format = config.questions.format
+    """What a page shows of a question."""
+    format = config.questions.answers
     options = tuple(
         OptionView(
             option,
@@ -88,40 +82,32 @@ def view_question(
         )
         for position, option in enumerate(question.positions)
     )
-    heading = messages(f"question_{format}")
+    heading = messages(format.texts.question)
     if question.expected is not None:
-        name = {"best": "question_attention", "best_worst": "question_attention_best"}
         label = LABELS[question.positions.index(question.expected)]
-        heading = messages(name.get(format, "question_attention_first"), number=label)
-    hints = {"best": "keys_best", "best_worst": "keys_best_worst"}
+        heading = messages(format.texts.attention, number=label)
     return QuestionView(
         key=question.key,
         undo_key=undo_key,
         heading=heading,
-        format=format,
+        inputs=format.inputs,
+        drawn=format.inputs[0].kind + "s" * (len(format.inputs) > 1),
         practice=question.kind == "practice",
         options=options,
         cant_tell=config.questions.cant_tell,
-        keys=LABELS[: len(options)],
-        hint=hints.get(format, "keys_order"),
+        keys=LABELS[: format.keys(len(options)).last],
+        hint=format.texts.keys,
     )
 
 
 @dataclass(frozen=True)
 class GroupView:
-    """A group of prompts of the last question.
+    """A group of prompts of the last question."""
 
-    Attributes:
-        label: "A" or "B".
-        is_learnt: Whether they are those of the learnt taste; shown after the choice only.
-        prompts: The prompts, token by token.
-        pictures: Addresses of their pictures; None: the prompts are shown.
-    """
-
-    label: str
-    is_learnt: bool
-    prompts: tuple[tuple[str, ...], ...]
-    pictures: tuple[str, ...] | None
+    label: str  # "A" or "B"
+    is_learnt: bool  # whether they are those of the learnt taste; shown after the choice only
+    prompts: tuple[tuple[str, ...], ...]  # the prompts, token by token
+    pictures: tuple[str, ...] | None  # addresses of their pictures; None: the prompts are shown
 
 
 def view_groups(style: Style, pictures: Callable[[Sequence[str]], list[str] | None]) -> list[GroupView]:
@@ -132,3 +118,52 @@ def view_groups(style: Style, pictures: Callable[[Sequence[str]], list[str] | No
         parts = tuple(tuple(text.split(SEPARATOR)) for text in prompts)
         views.append(GroupView(label, name == "learnt", parts, None if addresses is None else tuple(addresses)))
     return views
+
+
+def picture_addresses(site: Site, visitor: Visitor, texts: Sequence[str]) -> list[str] | None:
+    """Addresses of the pictures of texts for a visitor; None: texts are shown."""
+    if site.queue.pictures is None:
+        return None
+    return [f"/pictures/{site.signer.picture(visitor, text)}.png" for text in texts]
+
+
+def picture_endpoint(site: Site) -> Callable[[Request], Any]:
+    """The endpoint of the pictures that a participant is shown, or will be shown next.
+
+    It waits until the picture is drawn, without a thread; a picture that the model's safety checker flagged is replaced
+    by a sign.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        text, is_last = await run_in_threadpool(_text, site, request)
+        if text is None or site.queue.pictures is None:
+            raise HTTPException(404)
+        png = await asyncio.shield(asyncio.wrap_future(site.queue.pictures.get(text, is_last=is_last)))
+        if png is None:
+            return FileResponse(FOLDER / "static" / "withheld.svg", headers=_KEEP)
+        return Response(png, media_type="image/png", headers=_KEEP)
+
+    return endpoint
+
+
+def _text(site: Site, request: Request) -> tuple[str | None, bool]:
+    """The text of a picture, None if the participant is shown no such picture; and whether the last page shows it."""
+    visitor = site.signer.visitor(request.cookies.get(COOKIE, ""))
+    if not visitor.is_participant:
+        raise BadTokenError("Expected the cookie of a participant, got that of a visitor")
+    participant, history = site.store.situation(visitor.name)
+    shown = [text for question, _ in history[-_SHOWN:] for text in question.texts]
+    shown += site.queue.known_next(participant, history)
+    name = request.path_params["name"]
+    found = _named(site, visitor, shown, name)
+    if found is not None or participant.status != "finished":
+        return found, False
+    try:
+        style = site.queue.style(participant)
+    except NotReadyError:
+        style = None
+    return None if style is None else _named(site, visitor, [*style.learnt, *style.random], name), True
+
+
+def _named(site: Site, visitor: Visitor, texts: Sequence[str], name: str) -> str | None:
+    return next((text for text in texts if site.signer.picture(visitor, text) == name), None)

@@ -1,7 +1,5 @@
 """What a population looks like: shares of tastes, favourite tokens, and how well it predicts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

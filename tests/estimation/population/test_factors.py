@@ -1,17 +1,14 @@
 """The factor model: its E-step against dense formulas, recovery, and monotone bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.population import Population, choose_population, fit_population
+from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.estimation.population.answers import answered_people
+from edpbrl_gym.estimation.population.em import VariationalPeople
 from edpbrl_gym.estimation.population.factors import FactorPeople, Factors
 from edpbrl_gym.estimation.population.parts import Parts
-from edpbrl_gym.estimation.population.variational_steps import VariationalPeople
 from tests.helpers.communities import simulated
 
 
@@ -45,30 +42,6 @@ def test_sums_and_bounds_are_those_of_dense_gaussians(types):
     assert moments.regressors[types:, types:] == pytest.approx(inside)
 
 
-def test_a_step_maximises_what_is_expected():
-    """The parameters after a step against a numerical search over all of them."""
-    rng = np.random.default_rng(4)
-    dimension, types = 3, 2
-    model = Factors(
-        np.array([0.6, 0.4]), rng.normal(size=(types, dimension)), np.zeros((dimension, 0)), 0.7, np.ones(2)
-    )
-    people = answered_people(simulated(rng.normal(size=(8, dimension)), 4, 3, 5), None)
-    moments = FactorPeople(people).expect(model)[0]
-
-    def objective(vector):
-        at = model.unpack(vector)
-        square = moments.square - 2 * (at.means.T * moments.products).sum()
-        square += (moments.counts * np.square(at.means).sum(axis=1)).sum()
-        expected = moments.counts @ np.log(at.weights) - 0.5 * 8 * dimension * np.log(at.residual)
-        return -(expected - 0.5 * square / at.residual + at.penalty())
-
-    found = minimize(objective, model.pack(), method="BFGS", options={"gtol": 1e-7})
-    best = model.unpack(found.x)
-    step = model.maximised(moments)
-    assert step.weights == pytest.approx(best.weights, abs=1e-4)
-    assert objective(step.pack()) >= found.fun - 1e-9
-
-
 @pytest.fixture(scope="module")
 def people():
     rng = np.random.default_rng(2)
@@ -95,11 +68,6 @@ def test_the_residual_has_the_shape_of_the_base(people):
     assert covariance / covariance[0, 0] == pytest.approx(base.covariance / 0.5)
 
 
-def test_the_number_of_factors_is_chosen_by_people_left_out(people):
-    choice = choose_population(people[:60], kind="factors", candidates=(0, 1), folds=2, rounds=8)
-    assert choice.number == 1
-
-
 def test_a_full_gaussian_of_many_features_is_fitted_in_spans(people):
     fitted = fit_population(people[:30], rounds=4)
     history = np.array(fitted.log_likelihood)
@@ -108,13 +76,7 @@ def test_a_full_gaussian_of_many_features_is_fitted_in_spans(people):
     assert fitted.parts[0].dimension == 24
 
 
-def test_too_many_factors_are_refused(people):
-    with pytest.raises(ValueError, match="at most 24 factors"):
-        fit_population(people, kind="factors", factors=25)
-
-
 def communities_of_types(size, seed):
-    """People of two types in 24 dimensions, and their types."""
     rng = np.random.default_rng(seed)
     means = np.zeros((2, 24))
     means[0, :3], means[1, :3] = [2.0, -2.0, 1.0], [-1.0, 2.0, 2.0]
@@ -123,10 +85,10 @@ def communities_of_types(size, seed):
 
 
 def test_types_of_many_features_are_recovered(tmp_path):
-    people, _, means = communities_of_types(150, 6)
+    people, _, means = communities_of_types(90, 6)
     fitted = fit_population(people, kind="types", types=2)
     assert fitted.kind == "types"
-    assert fitted.weights == pytest.approx([0.6, 0.4], abs=0.1)
+    assert fitted.weights == pytest.approx([0.6, 0.4], abs=0.15)
     for part, mean in zip(fitted.parts, means, strict=True):
         assert np.corrcoef(part.mean, mean)[0, 1] > 0.9
     history = np.array(fitted.log_likelihood)
@@ -135,10 +97,5 @@ def test_types_of_many_features_are_recovered(tmp_path):
     assert np.mean([fitted.fit(one).memberships.argmax() == kind for one, kind in zip(new, kinds, strict=True)]) > 0.9
     fitted.save(tmp_path / "types.safetensors")
     more = Population.load(tmp_path / "types.safetensors").updated(new, forgetting=0.5)
-    assert more.moments.counts.sum() == pytest.approx(150 / 2 + 30)
+    assert more.moments.counts.sum() == pytest.approx(90 / 2 + 30)
     assert len(more.parts) == 2
-
-
-def test_the_number_of_types_of_many_features_is_chosen_by_people_left_out():
-    people, _, _ = communities_of_types(80, 10)
-    assert choose_population(people, kind="types", candidates=(1, 2), folds=2, rounds=8).number == 2

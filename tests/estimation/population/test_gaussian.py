@@ -1,7 +1,5 @@
 """EM for one Gaussian: against brute-force integrals, recovery of a known population, degenerate answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -45,13 +43,13 @@ def test_em_agrees_with_the_maximum_of_brute_force_integrals(dimension, size, wi
 
 def test_a_known_population_is_recovered_and_the_likelihood_never_falls():
     mean, covariance = np.array([1.0, -1.0, 0.5]), np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 0.5]])
-    thetas = np.random.default_rng(0).multivariate_normal(mean, covariance, 2000)
+    thetas = np.random.default_rng(0).multivariate_normal(mean, covariance, 500)
     fitted = fit_population(simulated(thetas, 4, 3, 1))
     part = fitted.parts[0]
-    assert fitted.people == 2000
-    # standard errors for 2,000 people with 4 answers, from the spread over simulated sets: about 0.04 and 0.1
-    assert part.mean == pytest.approx(mean, abs=0.15)
-    assert part.covariance == pytest.approx(covariance, abs=0.35)
+    assert fitted.people == 500
+    # standard errors for 500 people with 4 answers, from the spread over simulated sets: about 0.08 and 0.2
+    assert part.mean == pytest.approx(mean, abs=0.3)
+    assert part.covariance == pytest.approx(covariance, abs=0.6)
     history = np.array(fitted.log_likelihood)
     assert len(history) > 2
     assert np.diff(history).min() > -1e-9 * abs(history[-1])
@@ -89,7 +87,7 @@ def test_people_without_answers_and_with_one_answer_take_part():
 def test_identical_answers_give_a_finite_population():
     options = np.random.default_rng(11).normal(size=(5, 3, 2))
     best = (options @ [1.0, 0.5]).argmax(axis=1)
-    fitted = fit_population([(options, best)] * 30)
+    fitted = fit_population([(options, best)] * 20)
     part = fitted.parts[0]
     assert np.isfinite(part.mean).all()
     assert np.isfinite(part.covariance).all()
@@ -98,7 +96,7 @@ def test_identical_answers_give_a_finite_population():
 
 def test_rankings_count_as_the_choices_they_are_made_of():
     rng = np.random.default_rng(12)
-    thetas = rng.multivariate_normal([1.0, -1.0], np.eye(2) * 0.5, 80)
+    thetas = rng.multivariate_normal([1.0, -1.0], np.eye(2) * 0.5, 40)
     people = []
     for theta in thetas:
         options = rng.normal(size=(4, 4, 2))
@@ -108,23 +106,3 @@ def test_rankings_count_as_the_choices_they_are_made_of():
     again = fit_population([Ranking().terms(options, responses) for options, responses in people])
     assert fitted.parts[0].mean == pytest.approx(again.parts[0].mean)
     assert fitted.parts[0].mean == pytest.approx([1.0, -1.0], abs=0.4)
-
-
-def test_small_groups_and_wrong_input_are_refused():
-    people = simulated(np.random.default_rng(13).normal(size=(30, 2)), 2, 3, 14)
-    with pytest.raises(ValueError, match="at least 20 people to fit a population, got 19"):
-        fit_population(people[:19])
-    with pytest.raises(ValueError, match="same features, got 3 features for person 30"):
-        fit_population([*people, *simulated(np.zeros((1, 3)), 2, 3, 0)])
-    with pytest.raises(TypeError, match="sequence with one item per person"):
-        fit_population(people[0][0])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Person 30: "):
-        fit_population([*people, "yes"])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="kind"):
-        fit_population(people, kind="normal")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="only with kind='types'"):
-        fit_population(people, types=2)
-    with pytest.raises(ValueError, match="proper"):
-        fit_population(people, base=GaussianPrior.isotropic(2, 0.0))
-    with pytest.raises(ValueError, match="dimension 2"):
-        fit_population(people, base=GaussianPrior.isotropic(3, 1.0))

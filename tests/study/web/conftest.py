@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.helpers.extras import reason
@@ -11,18 +13,15 @@ if why := reason(["study"]):
 
 from starlette.testclient import TestClient
 
-from edpbrl_gym.study.config_reading import read_config
-from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.queue import StudyQueue
-from edpbrl_gym.study.store import Store
+from edpbrl_gym.study.style import make_style
 from edpbrl_gym.study.web import create_app
-from edpbrl_gym.study.web.context import COOKIE, Site
-from tests.helpers.encoders import CountingEncoder
+from edpbrl_gym.study.web.site import COOKIE, Site
+from tests.helpers.oracle_studies import Server
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_client import Person
 
 
-class Served:
+class Served(Server):
     """A study that is served inside the process of the test."""
 
     def __init__(self, folder, text=SMALL, pictures=None, languages=(), *, tokens=None, consent=None, **options):
@@ -32,24 +31,28 @@ class Served:
             path.write_text("\n".join([*more, *path.read_text().splitlines()[len(more) :]]) + "\n")
         if consent is not None:
             (folder / "texts" / "consent.en.txt").write_text(consent)
-        self.config = read_config(folder)
-        self.store = Store(self.config.database_url, config=self.config.fingerprint)
-        materials = Materials(self.config, encoder=CountingEncoder())
-        self.queue = StudyQueue(self.config, self.store, materials, pictures=pictures)
+        super().__init__(folder, pictures=pictures)
         self.app = create_app(self.queue, **options)
 
     def person(self, **options):
         """A person with a browser of their own."""
         return Person(TestClient(self.app, base_url="http://study.test", raise_server_exceptions=False, **options))
 
+    def begin(self, **external):
+        """A person who looks at the first question."""
+        person = self.person()
+        person.begin(**external)
+        return person
+
+    def history(self):
+        """Questions and answers of the only participant."""
+        [participant] = self.store.participants()
+        return self.store.history(participant.id)
+
     def token(self, person):
         """The token of a person's forms."""
         signer = Site(self.queue).signer
         return signer.form_token(signer.visitor(person.client.cookies[COOKIE]))
-
-    def close(self):
-        self.queue.close()
-        self.store.close()
 
 
 @pytest.fixture
@@ -70,3 +73,26 @@ def serve(tmp_path):
 def served(serve):
     """The small study."""
     return serve()
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """No learnt taste is made before the gate is opened."""
+    opened = threading.Event()
+
+    def wait(*arguments):
+        assert opened.wait(60)
+        return make_style(*arguments)
+
+    monkeypatch.setattr("edpbrl_gym.study.style.make_style", wait)
+    yield opened
+    opened.set()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all tests."""
+    from tests.helpers.browser import chromium
+
+    with chromium() as started:
+        yield started

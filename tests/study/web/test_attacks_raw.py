@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 
 import pytest
 from starlette.testclient import TestClient
 
 from edpbrl_gym.study.web import guards
-from edpbrl_gym.study.web.context import COOKIE
+from edpbrl_gym.study.web.site import COOKIE
 from tests.helpers.study_attacks import answer_of, cookie_of, refused
 from tests.helpers.study_server import dump, exchange, listening, status_of
 
@@ -46,60 +47,29 @@ def post(person, address=b"/answer", *, length=None, body=None, more=b""):
 
 
 TRAVERSALS = [
-    b"/static/../app.py",
     b"/static/../../../../../../../../etc/passwd",
-    b"/static/%2e%2e/app.py",
-    b"/static/..%2f..%2fconfig.py",
     b"/static/%2e%2e%2f%2e%2e%2f%2e%2e%2fetc/passwd",
-    b"/static//etc/passwd",
-    b"/static/%2fetc%2fpasswd",
-    b"/static/..\\app.py",
     b"/static/..%5capp.py",
-    b"/static/....//app.py",
-    b"/static/%00",
     b"/static/study.css%00.png",
-    b"/static/%c0%ae%c0%ae/app.py",
-    b"/static/%ff%fe",
     b"/static/" + b"a" * 5000,
-    b"/static/.",
     b"/static",
     b"/pictures/../../etc/passwd",
-    b"//etc/passwd",
-    b"/../etc/passwd",
 ]
 
 
-@pytest.mark.parametrize("path", TRAVERSALS)
-def test_files_beside_those_of_the_pages_are_not_served(person, port, caplog, path):
-    with refused(person.served, caplog, count=1):
-        answer = exchange(port, b"GET " + path + b" HTTP/1.1\r\n" + CLOSE)
-        assert status_of(answer) == 404 and b"root:" not in answer and b"import" not in answer
-
-
-def test_a_file_of_the_pages_is_served(person, port):
-    answer = exchange(port, b"GET /static/study.css HTTP/1.1\r\n" + CLOSE)
-    assert status_of(answer) == 200 and b"immutable" in answer
+def test_files_beside_those_of_the_pages_are_not_served(person, port, caplog):
+    for path in TRAVERSALS:
+        with refused(person.served, caplog, count=1):
+            answer = exchange(port, b"GET " + path + b" HTTP/1.1\r\n" + CLOSE)
+            assert status_of(answer) == 404 and b"root:" not in answer and b"import" not in answer, path
 
 
 BAD = {
     "another host": (b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", (400,)),
-    "a host with credentials": (
-        b"GET / HTTP/1.1\r\nHost: study.test@evil.example\r\nConnection: close\r\n\r\n",
-        (400,),
-    ),
     "no host": (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", (400,)),
     "two hosts": (b"GET / HTTP/1.1\r\nHost: study.test\r\nHost: evil.example\r\nConnection: close\r\n\r\n", (400,)),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 40 + b"\r\n\r\n", (400,)),
     "a header without end": (b"GET / HTTP/1.1\r\nX: " + b"a" * 300_000 + b"\r\n" + CLOSE, (400, 431)),
-    "many headers": (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 50_000 + CLOSE, (400, 431)),
-    "a bare line feed in a header": (b"GET / HTTP/1.1\r\nX: a\nCookie: b\x00c\r\n" + CLOSE, (400,)),
-    "two lengths": (b"POST /answer HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 9\r\n" + CLOSE + b"a=b", (400,)),
-    "a negative length": (b"POST /answer HTTP/1.1\r\nContent-Length: -1\r\n" + CLOSE + b"a=b", (400,)),
-    "an unknown coding": (b"POST /answer HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" + CLOSE + b"a=b", (400, 501)),
-    "a broken chunk": (
-        b"POST /answer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + CLOSE + b"zz\r\na=b\r\n",
-        (400, 408),
-    ),
     "a web socket": (
         b"GET /question HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + HOST + b"\r\n",
@@ -108,20 +78,34 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("request_bytes", "statuses"), BAD.values(), ids=BAD.keys())
-def test_requests_that_no_browser_sends_are_refused(person, port, request_bytes, statuses):
+def test_requests_that_no_browser_sends_are_refused(person, port):
     before = dump(person.served.store)
-    assert status_of(exchange(port, request_bytes, patience=8)) in statuses
+    for what, (request_bytes, statuses) in BAD.items():
+        assert status_of(exchange(port, request_bytes, patience=8)) in statuses, what
     assert dump(person.served.store) == before
     assert status_of(exchange(port, b"GET /health HTTP/1.1\r\n" + CLOSE)) == 200
 
 
-def test_a_second_request_hidden_in_a_first_one_is_not_served(person, port, caplog):
-    hidden = b"".join(post(person))
-    body = b"0\r\n\r\n" + hidden
-    with refused(person.served, caplog):
-        smuggled = post(person, b"/undo", body=body, more=b"Transfer-Encoding: chunked\r\n")
-        assert exchange(port, *smuggled).count(b"HTTP/1.1 ") == 1
+HALF = [
+    [],
+    [b"GET / HT"],
+    [b"GET / HTTP/1.1\r\n" + HOST],
+    [b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n", b"GET / HTTP/1.1\r\n" + HOST],
+    [b"POST /health HTTP/1.1\r\nContent-Length: 9\r\n" + HOST + b"\r\n", b"a"],  # a body that nobody reads
+    [b"GET / HTTP/1.1\r\nContent-Length: 9\r\n" + HOST + b"\r\n", b"a"],
+]
+
+
+def test_a_request_that_does_not_come_to_an_end_is_closed(person, port, monkeypatch):
+    monkeypatch.setattr("edpbrl_gym.study.web.app._HEAD_TIME", 0.5)
+    for parts in HALF:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.1)
+            while connection.recv(65536):  # raises TimeoutError if the server leaves it open
+                pass
+    assert status_of(exchange(port, b"GET /health HTTP/1.1\r\n" + CLOSE)) == 200
 
 
 def chunks(size, count):
@@ -132,37 +116,26 @@ def test_a_body_is_read_up_to_a_size_also_without_a_length(person, port, caplog)
     head, _ = post(person, length=False, more=b"Transfer-Encoding: chunked\r\n")
     with refused(person.served, caplog, count=1):
         assert status_of(exchange(port, head, *chunks(4096, 200))) == 413
+    many = f"token={answer_of(person)['token']}&" + "a=&" * 100
+    with refused(person.served, caplog, count=1):
+        assert status_of(exchange(port, *post(person, body=many.encode()))) == 400
     head, _ = post(person, length=50_000_000)
     with refused(person.served, caplog, count=1):
         assert status_of(exchange(port, head, b"a" * 200_000)) == 413
 
 
-def test_a_body_that_comes_too_slowly_or_not_at_all_is_refused(person, port, caplog, monkeypatch):
+def test_a_body_that_comes_too_slowly_or_only_in_part_is_refused(person, port, caplog, monkeypatch):
     monkeypatch.setattr(guards, "_BODY_TIME", 0.5)
     head, body = post(person)
     with refused(person.served, caplog, count=1):
         assert status_of(exchange(port, head, *[body[i : i + 1] for i in range(20)], pause=0.05)) == 408
     with refused(person.served, caplog, count=1):
         assert status_of(exchange(port, head)) == 408
-
-
-def test_a_connection_that_ends_in_a_body_changes_nothing_and_is_no_error(person, port, caplog):
-    head, body = post(person)
     with refused(person.served, caplog, count=1):
         exchange(port, head, body[:-1], patience=0.01)
         time.sleep(0.3)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert status_of(exchange(port, head, body)) == 303
-
-
-def test_parameters_and_cookies_add_no_header(person, port):
-    for path in (
-        b"/?lang=a%0d%0aX-Injected:1&PROLIFIC_PID=b%0d%0aX-Injected:1",
-        b"/%0d%0aX-Injected:1",
-        b"/question%0aX",
-    ):
-        answer = exchange(port, b"GET " + path + b" HTTP/1.1\r\nAccept-Language: de%0d%0aX-Injected:1\r\n" + CLOSE)
-        assert b"x-injected" not in answer.partition(b"\r\n\r\n")[0].lower() and status_of(answer) in (200, 404)
 
 
 # headers of every answer
@@ -199,7 +172,50 @@ def test_every_answer_has_the_headers_of_security(person, monkeypatch):
         assert "<style" not in page and " style=" not in page and " onclick" not in page
 
 
-@pytest.mark.parametrize(("url", "secure"), [("https://study.test", True), ("http://study.test", False), (None, False)])
+BUECHER = "bücher.example"
+CODED = "xn--bcher-kva.example"
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        (f"HTTPS://{BUECHER.upper()}.:443/", [CODED, CODED.upper(), f"{CODED}.", f"{CODED}:443", BUECHER]),
+        ("http://[2001:DB8:0::1]:8000", ["[2001:db8::1]:8000", "[2001:DB8::0001]", "[2001:db8:0:0:0:0:0:1]"]),
+    ],
+)
+def test_a_study_is_reached_by_every_form_of_its_name(serve, url, names):
+    """Which forms are the same: tests/test_addresses.py."""
+    served = serve(public_url=url, hosts=(url.partition("//")[2].rstrip("/"), "localhost"))
+    with listening(served.app) as port:
+        for name in [*names, "localhost:8000"]:
+            host = b"Host: " + name.encode() + b"\r\n"
+            answer = exchange(port, b"GET / HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n")
+            assert status_of(answer) == 200, name
+        for name in ("xn--bcher-kva.evil", "xn--999999", "[2001:db8::2]", "\xff", f"{CODED}@evil.example"):
+            host = b"Host: " + name.encode("latin-1") + b"\r\n"
+            assert status_of(exchange(port, b"GET / HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n")) == 400, name
+
+
+@pytest.mark.parametrize(
+    ("public", "named", "status"),
+    [
+        (f"https://{BUECHER}", f"https://{CODED}", 303),
+        (f"https://{BUECHER}", "https://xn--bcher-kva.evil", 403),
+        ("https://study.example.org", "https://study.example.org:8443", 403),
+        ("https://study.example.org", "null", 403),
+    ],
+)
+def test_a_post_comes_from_the_study_if_its_origin_is_the_same_host(serve, public, named, status):
+    """Behind a proxy that changes the host of requests, so that the public address alone decides."""
+    person = serve(public_url=public).person()
+    person.client.base_url = "https://127.0.0.1:8000"  # the cookie may be for TLS only
+    person.get("/")
+    fields = {**person.form("/consent")["fields"], "agree": "yes"}
+    headers = {"origin": named}
+    assert person.client.post("/consent", data=fields, headers=headers, follow_redirects=False).status_code == status
+
+
+@pytest.mark.parametrize(("url", "secure"), [("https://study.test", True), (None, False)])
 def test_cookies_are_out_of_reach_of_scripts_and_other_sites(serve, url, secure):
     served = serve(public_url=url)
     person = served.person()

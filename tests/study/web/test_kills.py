@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_process import ServerProcess, Stubborn, free_port
 
 PEOPLE = 6
-KILLS = int(os.environ.get("EDPBRL_TEST_KILLS", "3"))  # with each database
+KILLS = int(os.environ.get("EDPBRL_TEST_KILLS", "2"))  # with each database
 
 
 def study(folder, url, number):
@@ -76,40 +77,41 @@ def running():
             one.stop.set()
 
 
-def test_kills_under_load_lose_and_double_nothing(url, tmp_path, running):
+@pytest.mark.parametrize("number", [1, 2], ids=["one server", "two servers"])
+def test_kills_under_load_lose_and_double_nothing(url, tmp_path, running, number):
     folder = study(tmp_path, url, 4 * KILLS)
-    server = ServerProcess(folder, free_port())
-    running.append(server)
-    server.start()
-    people = [Stubborn(f"p{number}", [server.port], number) for number in range(PEOPLE)]
+    servers = [ServerProcess(folder, free_port()) for _ in range(number)]
+    running.extend(servers)
+    for server in servers:
+        server.start()
+    people = [Stubborn(f"p{number}", [server.port for server in servers], number) for number in range(PEOPLE)]
     running.extend(people)
     for one in people:
         one.start()
     rng, kills = random.Random(20), 0
     while kills < KILLS and not all(one.finished for one in people):
         time.sleep(rng.uniform(0.05, 1.0))  # from the first request on
+        server = servers[kills % len(servers)]
         server.kill()
         kills += 1
         server.start()
     finish(people)
     assert check(people, folder) == PEOPLE * (4 * KILLS + 4)
-    assert kills == KILLS and sum(one.failures for one in people) > 0 and sum(one.cut for one in people) > 0
-    assert server.errors() == []
+    assert kills == KILLS or number == 2  # with two of them people may have finished before
+    assert sum(one.failures for one in people) > 0 and sum(one.cut for one in people) > 0
+    assert not any(server.errors() for server in servers)
 
 
-def test_two_servers_on_one_database_serve_the_same_people(url, tmp_path, running):
-    folder = study(tmp_path, url, 8)
-    servers = [ServerProcess(folder, free_port()) for _ in range(2)]
-    running.extend(servers)
-    for server in servers:
-        server.start()
-    people = [Stubborn(f"p{number}", [server.port for server in servers], 100 + number) for number in range(PEOPLE)]
-    running.extend(people)
-    for one in people:
-        one.start()
-    time.sleep(1.0)
-    servers[0].kill()
-    servers[0].start()
-    finish(people)
-    assert check(people, folder) == PEOPLE * 12
-    assert [server.errors() for server in servers] == [[], []]
+@pytest.mark.parametrize("vanish", [False, True], ids=["there", "renamed"])
+def test_a_server_says_at_its_end_whether_everything_is_stored(tmp_path, running, vanish):
+    folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 4)
+    server = ServerProcess(folder, free_port())
+    running.append(server)
+    server.start()
+    if vanish:
+        (tmp_path / "study.db").rename(tmp_path / "old.db")
+    os.kill(server.process.pid, signal.SIGINT)
+    assert server.process.wait(60) == int(vanish)
+    said = server.log.read_text(encoding="utf-8")
+    assert ("Everything that was acknowledged is stored" in said) != vanish and "Traceback" not in said
+    assert ("study.db was removed or renamed" in " ".join(said.split())) == vanish

@@ -134,12 +134,3 @@ def _create_questions() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_answers_participant", "answers", ["participant"])
-
-
-def downgrade() -> None:
-    """Refuse: it would delete all answers.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-    raise NotImplementedError("the first revision is not taken back, as that would delete all answers")

@@ -38,12 +38,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("participant", "number", name="pk_posts"),
         sa.ForeignKeyConstraint(["participant"], ["participants.id"], name="fk_posts_participant"),
     )
-
-
-def downgrade() -> None:
-    """Refuse: it would delete questions that were asked.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-    raise NotImplementedError("the revision is not taken back, as that would delete questions that were asked")

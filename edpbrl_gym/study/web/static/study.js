@@ -16,6 +16,7 @@ function begin() {
       form.dataset.sent = "1";
     });
   }
+  if (document.querySelector("[data-pending]")) awaitStyle();
   const question = document.querySelector("form[data-question]");
   if (!question) return;
   askQuestion(question);
@@ -26,9 +27,8 @@ function askQuestion(form) {
   const life = new AbortController(); // of this page
   window.addEventListener("edpbrl-page", () => life.abort(), { once: true });
   const clock = watch(form, life.signal);
-  const format = form.dataset.format;
-  const order = format === "ranking" || format === "partial" ? tapInOrder(form) : null;
-  keys(form, format, order, life.signal);
+  const order = form.dataset.gives === "order" ? tapInOrder(form) : null;
+  keys(form, order, life.signal);
   zoom(form);
   oneTab(form, life.signal);
   let sending = false;
@@ -61,28 +61,43 @@ function watch(form, signal) {
   };
 }
 
-// Post the form until the server has said that it has it. Its key makes a repeated post harmless.
+// Post the form until the server has said that it has it (its key makes a repeated post harmless), then load the page
+// that comes next. Until then nobody knows whether it is stored: an answer that does not come tells nothing.
 async function send(form, submitter, release) {
   const state = form.querySelector(".state");
-  const address = submitter?.getAttribute("formaction") || form.getAttribute("action");
+  const slow = setTimeout(() => (state.textContent = form.dataset.saving), 400);
+  const say = (text) => {
+    clearTimeout(slow);
+    state.textContent = text;
+  };
   const body = new URLSearchParams(new FormData(form));
   if (submitter?.name) body.append(submitter.name, submitter.value);
-  const slow = setTimeout(() => (state.textContent = form.dataset.saving), 400);
+  const address = submitter?.getAttribute("formaction") || form.getAttribute("action");
+  const post = { method: "POST", body, headers: { Accept: "application/json" } };
+  const [answer, said] = await insist(address, post, 15, () => say(form.dataset.retrying));
+  if (!answer.headers.get("content-type")?.startsWith("application/json")) {
+    clearTimeout(slow);
+    release();
+    return replace(said);
+  }
+  const late = setTimeout(() => say(form.dataset.stored), 400);
+  const [page, text] = await insist(JSON.parse(said).next, {}, 60, () => say(form.dataset.stored));
+  clearTimeout(slow);
+  clearTimeout(late);
+  if (page.ok) history.replaceState(null, "", page.url);
+  replace(text);
+}
+
+// Ask until the server answers, and not that it can't at the moment; then its answer and what it says.
+async function insist(address, options, seconds, failed) {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      const limit = AbortSignal.timeout(15000);
-      const answer = await fetch(address, { method: "POST", body, redirect: "follow", signal: limit });
-      if (answer.status < 500 && answer.status !== 429) {
-        clearTimeout(slow);
-        if (answer.redirected && answer.ok) return show(await answer.text(), answer.url);
-        release();
-        return replace(await answer.text());
-      }
+      const answer = await fetch(address, { ...options, signal: AbortSignal.timeout(1000 * seconds) });
+      if (answer.status < 500 && answer.status !== 429) return [answer, await answer.text()];
     } catch {
-      // no connection, or no answer in time: the post may have arrived, and is sent again with the same key
+      // no connection, or no answer in time
     }
-    clearTimeout(slow);
-    state.textContent = form.dataset.retrying;
+    failed();
     await new Promise((go) => {
       setTimeout(go, Math.min(8000, 500 * 2 ** attempt));
       window.addEventListener("online", go, { once: true });
@@ -90,10 +105,20 @@ async function send(form, submitter, release) {
   }
 }
 
-// The page that the server sent after the post, without asking for it a second time.
-function show(text, address) {
-  history.replaceState(null, "", address);
-  replace(text, address);
+// The last question comes into the last page when it is made; whoever copies the code is not disturbed.
+async function awaitStyle() {
+  while (document.querySelector("[data-pending]")) {
+    await new Promise((go) => setTimeout(go, 2000));
+    const [answer, text] = await insist(location.href, {}, 30, () => {});
+    const style = new DOMParser().parseFromString(text, "text/html").getElementById("style");
+    if (!answer.ok || !style) return;
+    if (style.querySelector("[data-pending]")) continue;
+    const said = liveRegion();
+    document.getElementById("style").replaceWith(document.importNode(style, true));
+    begin();
+    const heading = document.querySelector("#style h2");
+    if (heading) setTimeout(() => (said.textContent = heading.textContent), 100);
+  }
 }
 
 function replace(text) {
@@ -148,8 +173,8 @@ function loaded(address) {
   });
 }
 
-// A key chooses an option, Enter goes on, U undoes, S can't tell.
-function keys(form, format, order, signal) {
+// A key chooses an option or a level, Enter goes on, U undoes, S can't tell.
+function keys(form, order, signal) {
   const options = [...form.querySelectorAll(".option")];
   const press = (event) => {
     if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
@@ -158,11 +183,14 @@ function keys(form, format, order, signal) {
     const place = form.dataset.keys.indexOf(key);
     if (key.length === 1 && place >= 0) {
       const option = options[place];
-      if (order) {
+      if (form.dataset.gives === "levels") {
+        rate(options, place);
+      } else if (order) {
         order.toggle(option);
         document.activeElement.blur(); // Enter goes on, whatever was pressed before
       } else {
-        const input = option.querySelector(event.shiftKey && format === "best_worst" ? "[name=worst]" : "[name=best]");
+        const inputs = option.querySelectorAll("input"); // with Shift the second one
+        const input = inputs[event.shiftKey ? inputs.length - 1 : 0];
         input.click();
         input.focus({ focusVisible: false, preventScroll: true });
       }
@@ -176,6 +204,17 @@ function keys(form, format, order, signal) {
   };
   const click = (selector) => form.querySelector(selector + ":not(:disabled)")?.click();
   document.addEventListener("keydown", press, { signal });
+}
+
+// A level of the option in which the focus is, or else of the first one without a level; the next one has the focus then.
+function rate(options, level) {
+  const open = () => options.find((option) => !option.querySelector("input:checked"));
+  const option = options.find((one) => one.contains(document.activeElement)) ?? open() ?? options[0];
+  const input = option.querySelectorAll("input")[level];
+  input.click();
+  const next = open();
+  const after = next ? next.querySelector("input") : input;
+  if (next || options.length > 1) after.focus({ focusVisible: true });
 }
 
 // A digit is one on every layout and with Shift; a letter is read off the place of its key where a layout has none.

@@ -1,0 +1,1 @@
+"""What the benchmarks with run folders share: command line, curves with intervals, users' sentences, measures."""

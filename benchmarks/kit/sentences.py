@@ -1,0 +1,133 @@
+"""Sentences of simulated users, whose tastes are their embeddings: to report on, and to choose constants on.
+
+Every group was written before any result on it was seen. A constant, a default or a rule of the library may be chosen
+on ``DEVELOPMENT`` only. A taste is a direction of the encoder, so no development sentence resembles a reported one of
+either vocabulary: their MiniLM cosine is below 0.5 (`tests/benchmarks/test_sentences.py`).
+"""
+
+from __future__ import annotations
+
+from edpbrl_gym.experiments.settings import PAPER_USERS
+
+# the paper's three users and seven more
+SENTENCES: dict[str, str] = {
+    **PAPER_USERS,
+    "underwater": "An underwater world of coral reefs and drifting light",
+    "noir": "A black and white street at night in the mood of film noir",
+    "storybook": "Soft pastel colours and gentle shapes of a children's picture book",
+    "industrial": "Rusty machines and broken concrete in an abandoned factory",
+    "botanical": "Fine botanical drawings of wild flowers and leaves",
+    "minimal": "A minimal composition with much empty space and clean lines",
+    "festival": "A crowded street festival full of bright colours and music",
+}
+"""User -> sentence of the studies "efficiency" and "comparison"."""
+
+REPORTED: dict[str, dict[str, str]] = {
+    "images": SENTENCES,
+    "interiors": {
+        "nordic": "A bright Scandinavian flat with pale timber and hardly any furniture",
+        "cottage": "An old English country cottage with roses and crooked beams",
+        "loft": "A converted warehouse with exposed pipes and bare brick",
+        "palace": "A splendid palace hall with gilded mirrors and chandeliers",
+        "tea-room": "A calm Japanese tea room with paper screens",
+        "beach-house": "A breezy beach house full of palms and rattan",
+        "seventies": "A groovy seventies lounge in orange and brown",
+        "scholar": "A professor's study crammed with old books and maps",
+        "nursery": "A playful bedroom where small children would love to live",
+        "riad": "A Moroccan riad with patterned tiles, lanterns and cushions",
+    },
+}
+"""Built-in vocabulary -> user -> sentence that results are reported on."""
+
+FRESH: dict[str, dict[str, str]] = {
+    "images": {
+        "alpine": "Icy mountain peaks and glaciers in clear thin air",
+        "jungle": "A steaming rainforest with parrots, vines and waterfalls",
+        "space": "Planets, nebulae and lonely astronauts far from Earth",
+        "knitted": "Everything knitted from wool, with loose threads and buttons",
+        "banquet": "A table loaded with bread, cheese, grapes and roasted meat",
+        "ballet": "Graceful dancers leaping across a stage",
+        "calligraphy": "A few bold strokes of a Japanese calligraphy brush",
+        "horror": "Something terrifying is hiding in the dark cellar",
+        "western": "Cowboys, horses and dusty saloons of the old frontier",
+        "trains": "Steam locomotives crossing long iron bridges",
+        "cats": "Lazy cats asleep in funny places",
+        "glass": "Light broken by stained glass, crystals and prisms",
+    },
+    "interiors": REPORTED["interiors"],
+}
+"""Built-in vocabulary -> user -> reported sentence on which the library had never been run when it was written. For
+"interiors" these are all of its reported ones."""
+
+DEVELOPMENT: dict[str, dict[str, str]] = {
+    "images": {
+        "harbour": "Fishing boats in a harbour wrapped in morning fog",
+        "desert": "An endless desert under a merciless noon sun",
+        "insects": "Beetles and butterflies seen through a magnifying glass",
+        "tender": "Tender portraits of old people and their wrinkled hands",
+        "athletes": "Sweat, speed and muscles of athletes in a contest",
+        "mosaic": "Little chips of coloured stone pieced together as on a Roman floor",
+        "shipwreck": "Violent waves and lightning over a ship in distress",
+        "toys": "Tin robots and wooden toys on a shelf in the attic",
+        "autumn": "Fallen leaves, mushrooms and damp woods in October",
+        "graffiti": "Loud graffiti and torn posters on a subway wall",
+        "charts": "Hand-drawn maps with dotted routes and sea monsters",
+        "snowfall": "Quiet snow falling on a village at Christmas",
+    },
+    "interiors": {
+        "hotel": "A hushed hotel bar with leather, brass and whisky",
+        "kitchen": "A busy kitchen for people who love to cook and bake",
+        "concrete": "Raw concrete walls, sharp shadows and nothing else",
+        "cabin": "A hunter's log cabin with furs by the fire",
+        "greenhouse": "A greenhouse where ferns and orchids climb up to the roof",
+        "candy": "Pink and mint rooms as sweet as a candy shop",
+        "jazz-age": "Geometric glamour of the 1920s in black marble and chrome",
+        "flea-market": "Odd chairs from flea markets that do not match at all",
+        "spa": "A silent spa for bathing, with steam and smooth pebbles",
+        "monk": "A whitewashed monk's cell with a plain wooden cross",
+        "gamer": "A teenager's gaming den with glowing screens and cables",
+        "gallery": "A collector's apartment hung with large abstract paintings",
+    },
+}
+"""Built-in vocabulary -> user -> sentence on which the library's constants may be chosen; never reported on."""
+
+# -- simulated communities --------------------------------------------------------------------------------------------
+
+UNSEEN = 2
+"""How many of a vocabulary's styles, the last ones, nobody in the community has."""
+
+REPORTED_STYLES: dict[str, dict[str, str]] = {
+    "images": {
+        "rococo": "Cherubs, pink silk and powdered wigs in a frivolous Rococo garden",
+        "cyberpunk": "A crowded megacity of holograms and wet asphalt under neon rain",
+        "woodcut": "A black woodcut with coarse lines on rough paper",
+        "safari": "Lions, elephants and acacia trees on the open savanna",
+        "pin-up": "A cheerful fifties advertisement with a smiling housewife and a chrome car",
+        "dreamlike": "Melting clocks and floating stairs in a surreal dream",
+        "sacred": "Golden halos of saints on an Orthodox icon",
+        "microscope": "Cells and bacteria stained in colour under a microscope",
+    },
+    "interiors": {
+        "baroque-bedroom": "A heavy canopy bed with velvet curtains and carved dark oak",
+        "office": "A sober office with standing desks, acoustic panels and glass partitions",
+        "tropical": "An open tropical bungalow with ceiling fans and bamboo blinds",
+        "pop": "A loud pop art lounge in primary colours with plastic chairs",
+        "farmhouse": "A rustic farmhouse table under hanging herbs and copper pots",
+        "chapel": "A converted chapel with stained windows and stone arches",
+        "spaceship": "A futuristic white capsule with curved walls and hidden lights",
+        "tent": "A nomad's tent with layered rugs, brass trays and floor cushions",
+    },
+}
+"""Built-in vocabulary -> style -> sentence that results are reported on."""
+
+
+def style_sentences(words: str, *, development: bool) -> dict[str, str]:
+    """Style -> sentence of a built-in vocabulary, the unseen ones last.
+
+    Args:
+        words: "images" or "interiors".
+        development: Whether constants are chosen on them; else they are reported on.
+    """
+    if not development:
+        return REPORTED_STYLES[words]
+    return dict(list(DEVELOPMENT[words].items())[: len(REPORTED_STYLES[words])])

@@ -1,1 +1,0 @@
-"""Simulated communities: what other people's answers say about new people of many kinds."""

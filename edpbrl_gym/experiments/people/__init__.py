@@ -1,1 +1,0 @@
-"""``edpbrl bench people``: real people's answers replayed, to see what is learnt from each of them, and from others."""

@@ -1,0 +1,285 @@
+"""Cache files of text embeddings: safetensors shards with checksums.
+
+A shard contains ``keys`` (n, 16) uint8, the blake2b hashes of the texts, and ``rows`` (n, d) float32, their unit-norm
+embeddings. Its metadata has the format, the encoder's fingerprint and a checksum of both arrays. Shards are written
+atomically, and never changed afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edpbrl_gym._files import replacing, sweep
+
+__all__ = ["DamagedShardError", "EmbeddingStore", "read_shard", "shard_of", "text_key", "write_shard"]
+
+_log = logging.getLogger(__name__)
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+KEY_BYTES = 16
+FORMAT = "edpbrl-text-embeddings-1"
+
+
+class DamagedShardError(Exception):
+    """A shard that must not be used; the message says why."""
+
+
+def text_key(text: str) -> bytes:
+    """Return the 128-bit key of a text; a lone surrogate from a badly decoded file is a distinct text, too."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+
+
+def _checksum(keys: NDArray[np.uint8], rows: NDArray[np.float32]) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(keys).data)
+    digest.update(np.ascontiguousarray(rows).data)
+    return digest.hexdigest()
+
+
+def shard_of(folder: Path, keys: Iterable[bytes]) -> Path:
+    """The shard of a worker that encodes the texts of these keys: the same path for the same keys in the same order."""
+    return folder / f"shard-{hashlib.sha256(b''.join(keys)).hexdigest()}.safetensors"
+
+
+def write_shard(
+    folder: Path, keys: Iterable[bytes], rows: NDArray[np.float32], fingerprint: str, target: Path | None = None
+) -> Path:
+    """Write one shard atomically and return its path, which is a new one or ``target``; rows have shape (n, d)."""
+    from safetensors.numpy import save
+
+    packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
+    values = np.ascontiguousarray(rows, dtype=np.float32)
+    metadata = {"format": FORMAT, "fingerprint": fingerprint, "checksum": _checksum(packed, values)}
+    folder.mkdir(parents=True, exist_ok=True)  # the cache may have been emptied during the run
+    target = target or folder / f"shard-{os.getpid()}-{uuid.uuid4().hex}.safetensors"
+    with replacing(target) as part:
+        part.write_bytes(save({"keys": packed, "rows": values}, metadata=metadata))
+    return target
+
+
+def remove(path: Path) -> None:
+    """Delete a file if it exists and can be deleted."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return keys (n, 16) and rows (n, d) of a shard after all checks.
+
+    Raises:
+        FileNotFoundError: Another process has merged the shard into another file in the meantime.
+        DamagedShardError: It is truncated, of another format or encoder, or has wrong shapes, checksum, NaN or norms.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as checked:  # its header fits the bytes of the file
+            metadata = checked.metadata() or {}
+    except SafetensorError as error:
+        raise DamagedShardError(f"it is damaged ({error})") from None
+    if metadata.get("format") != FORMAT:
+        raise DamagedShardError("it is of another format")
+    if metadata.get("fingerprint") != fingerprint:
+        raise DamagedShardError(f"it belongs to another encoder ({metadata.get('fingerprint')})")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    views: list[NDArray[Any]] = []
+    for name, kind, width in (("keys", "U8", KEY_BYTES), ("rows", "F32", dimension)):
+        entry = header.get(name, {"dtype": "missing", "shape": []})
+        shape = tuple(entry["shape"])
+        if entry["dtype"] != kind or len(shape) != 2 or shape[1] != width or shape[0] < 1:
+            raise DamagedShardError(f"{name} is {entry['dtype']} {shape}, expected {kind} n x {width}")
+        start = 8 + length + entry["data_offsets"][0]
+        # memory-mapped: a large cache takes page cache that processes share, not memory of each process
+        views.append(np.memmap(path, dtype="<f4" if kind == "F32" else "u1", mode="r", offset=start, shape=shape))
+    keys, rows = views
+    if len(keys) != len(rows):
+        raise DamagedShardError(f"it has {len(keys)} keys for {len(rows)} rows")
+    if _checksum(keys, rows) != metadata.get("checksum"):
+        raise DamagedShardError("its checksum is wrong")
+    norms = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
+    if not np.all(np.abs(norms - 1.0) < 1e-4):  # NaN fails this as well
+        raise DamagedShardError("it has rows with NaN or without unit norm")
+    return keys, rows
+
+
+class EmbeddingStore:
+    """The rows of one encoder on disk: shards in ``<folder>/<fingerprint>``, one index in memory.
+
+    Every process writes its own shards and deletes a shard only after writing its rows to another one, so processes
+    need no locks. Small shards are merged when new ones are written (each is at least twice as large as the next). A
+    shard that fails its checks is deleted with a warning. If the disk is full, rows stay in memory.
+    """
+
+    MAX_SHARD_ROWS = 32768
+    MAX_SMALL_SHARDS = 64
+
+    def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
+        self.folder = folder / fingerprint
+        self.fingerprint = fingerprint
+        self.dimension = dimension
+        self._index: dict[bytes, tuple[int, int]] = {}  # key -> (block, row)
+        self._blocks: list[NDArray[np.float32]] = [np.empty((0, dimension), np.float32)]  # block 0: this process's
+        self._own_keys: list[bytes] = []
+        self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
+        self._shard_names: set[str] = set()
+        self._warned = False
+        sweep(self.folder)
+        self._merge_small(self.refresh())
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._index
+
+    def refresh(self) -> list[tuple[Path, int]]:
+        """Read new shards of other processes; return their paths and sizes."""
+        shards: list[tuple[Path, int]] = []
+        while True:
+            vanished = False
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)  # someone may have emptied the cache
+            except OSError as error:
+                if error.errno not in _DISK_FULL:
+                    raise
+                self._continue_in_memory(error)
+                return []
+            names = {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".safetensors")}
+            for name in sorted(names - self._shard_names):
+                try:
+                    shards.append((self.folder / name, self._read(self.folder / name)))
+                except FileNotFoundError:
+                    vanished = True  # merged into a file that is newer than our listing
+                self._shard_names.add(name)
+            if not vanished:
+                return [(path, size) for path, size in shards if size]
+
+    def _read(self, path: Path) -> int:
+        try:
+            keys, rows = read_shard(path, self.fingerprint, self.dimension)
+        except DamagedShardError as problem:
+            _log.warning("Deleted the cache file %s: %s; its texts will be encoded again", path, problem)
+            remove(path)
+            return 0
+        self._take(keys, rows)
+        return len(rows)
+
+    def _take(self, keys: NDArray[np.uint8], rows: NDArray[np.float32]) -> None:
+        packed, block = keys.tobytes(), len(self._blocks)
+        self._blocks.append(rows)
+        places = ((packed[row * KEY_BYTES : (row + 1) * KEY_BYTES], (block, row)) for row in range(len(rows)))
+        self._index.update(places)
+
+    def _merge_small(self, shards: list[tuple[Path, int]]) -> None:
+        """Merge the small shards of earlier processes into one if there are many; others list the folder again."""
+        small = [(path, size) for path, size in shards if size < self.MAX_SHARD_ROWS // 4]
+        if len(small) <= self.MAX_SMALL_SHARDS:
+            return
+        group: list[Path] = []
+        rows = 0
+        for path, size in [*small, (None, self.MAX_SHARD_ROWS)]:  # only so many rows are in memory at a time
+            if rows + size > self.MAX_SHARD_ROWS:
+                if len(group) > 1 and not self._merge(group):
+                    return
+                group, rows = [], 0
+            if path is not None:
+                group.append(path)
+                rows += size
+
+    def _merge(self, paths: list[Path]) -> bool:
+        """Merge shards into one; return whether the disk took it."""
+        merged: dict[bytes, NDArray[np.float32]] = {}
+        for path in paths:
+            try:
+                keys, rows = read_shard(path, self.fingerprint, self.dimension)
+            except (FileNotFoundError, DamagedShardError):
+                continue
+            for key, row in zip(keys, rows, strict=True):
+                merged.setdefault(key.tobytes(), row)
+        try:
+            if merged:
+                shard = write_shard(self.folder, list(merged), np.stack(list(merged.values())), self.fingerprint)
+                self._shard_names.add(shard.name)
+        except OSError as error:
+            self._continue_in_memory(error)  # keep the small shards
+            return False
+        for path in paths:
+            remove(path)
+        return True
+
+    def _continue_in_memory(self, error: OSError) -> None:
+        if not self._warned:
+            _log.warning(
+                "Expected to write into the cache folder %s, got %s; embeddings are kept in memory, and what is not "
+                "on disk is encoded again by the next run: free some space, or set EDPBRL_CACHE to another folder",
+                self.folder,
+                error.strerror or error,
+            )
+        self._warned = True
+
+    def add(self, keys: list[bytes], rows: NDArray[np.float32]) -> None:
+        """Store new rows, shape (n, d), in memory and, if possible, on disk."""
+        start = len(self._own_keys)
+        stop = start + len(keys)
+        block = self._blocks[0]
+        if stop > len(block):
+            grown = np.empty((max(stop, 2 * len(block), 1024), self.dimension), np.float32)
+            grown[:start] = block[:start]
+            self._blocks[0] = block = grown
+        block[start:stop] = rows
+        self._own_keys.extend(keys)
+        self._index.update((key, (0, start + i)) for i, key in enumerate(keys))
+        num_kept = len(self._own_shards)
+        while num_kept:
+            _, shard_start, shard_stop = self._own_shards[num_kept - 1]
+            if shard_stop - shard_start > 2 * (stop - start) or stop - shard_start > self.MAX_SHARD_ROWS:
+                break
+            num_kept -= 1
+            start = shard_start
+        try:
+            path = write_shard(self.folder, self._own_keys[start:stop], block[start:stop], self.fingerprint)
+        except OSError as error:
+            self._continue_in_memory(error)
+            return
+        self._shard_names.add(path.name)
+        replaced = self._own_shards[num_kept:]
+        self._own_shards[num_kept:] = [(path, start, stop)]
+        for replaced_path, _, _ in replaced:
+            remove(replaced_path)
+        if len(self._own_keys) >= 2 * self.MAX_SHARD_ROWS:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Read this process's rows from its shards from now on, so that they don't fill the memory."""
+        if sum(stop - start for _, start, stop in self._own_shards) < len(self._own_keys):
+            return  # the disk did not take all of them
+        try:
+            shards = [read_shard(path, self.fingerprint, self.dimension) for path, _, _ in self._own_shards]
+        except (FileNotFoundError, DamagedShardError):
+            return  # somebody has emptied the cache
+        for keys, rows in shards:
+            self._take(keys, rows)
+        self._blocks[0] = np.empty((0, self.dimension), np.float32)
+        self._own_keys, self._own_shards = [], []
+
+    def get(self, keys: list[bytes]) -> NDArray[np.float32]:
+        """Return the rows of stored keys, shape (n, d)."""
+        rows = np.empty((len(keys), self.dimension), np.float32)
+        places = np.array([self._index[key] for key in keys], dtype=np.int64).reshape(-1, 2)
+        for block in np.unique(places[:, 0]):
+            indices = np.flatnonzero(places[:, 0] == block)
+            rows[indices] = self._blocks[block][places[indices, 1]]
+        return rows

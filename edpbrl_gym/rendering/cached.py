@@ -1,0 +1,244 @@
+"""``CachedRenderer``: images of prompts, in batches, each rendered once and stored on disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from edpbrl_gym._executor import Executor
+from edpbrl_gym.rendering.base import NotDrawn, Renderer
+from edpbrl_gym.rendering.cache import ImageCache, NewImage, RenderedImage
+from edpbrl_gym.rendering.settings import check_seed, image_key
+
+__all__ = ["CachedRenderer", "RenderingError"]
+
+_log = logging.getLogger(__name__)
+_Done = dict[str, RenderedImage | NotDrawn]  # of a batch, by key
+
+
+class RenderingError(RuntimeError):
+    """Some prompts have no image; all others are in the cache.
+
+    Attributes:
+        images: Of every prompt, None where there is none.
+        errors: Why, one for each distinct prompt and seed without an image.
+    """
+
+    def __init__(self, name: str, images: list[RenderedImage | None], errors: list[NotDrawn]) -> None:
+        self.images, self.errors = images, errors
+        super().__init__(
+            f"Expected an image of each prompt from {name}, got none of {len(errors)} ({errors[0]}); the others are in "
+            "the cache, and the same call tries these again"
+        )
+
+
+class CachedRenderer:
+    """Renders prompts, including truncated ones, by any ``Renderer``; no image is rendered twice.
+
+    A batch is on disk before the next one begins, so an interruption loses at most one batch, and the same call
+    continues from there. If there is not enough memory for a batch, the batch size is halved permanently. Threads wait
+    for each other.
+
+    Args:
+        renderer: What draws the images that are missing.
+        cache_folder: Folder of the images of all renderers.
+        executor: Renders the batches on its workers (None: this process renders).
+        maker: Makes the renderer on a worker; required with an executor.
+
+    Attributes:
+        batch_size: Number of images in a batch, at most.
+        spent: Money for the images that were drawn, at the renderer's price.
+        lock: Lock of the renderer, required by any other code that changes or runs it.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        *,
+        cache_folder: str | PathLike[str],
+        executor: Executor | None = None,
+        maker: Callable[[], Renderer] | None = None,
+    ) -> None:
+        self.renderer = renderer
+        self.cache = ImageCache(Path(cache_folder))
+        self.batch_size = renderer.batch_size
+        self.spent = 0.0
+        self.executor, self._maker = executor, maker
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what the renderer holds."""
+        self.renderer.close()
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the renderer."""
+        return self.renderer.fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        """The settings of the renderer."""
+        return self.renderer.describe()
+
+    def render(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int | Sequence[int] = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[RenderedImage]:
+        """Return the image of every prompt, from the cache or rendered now.
+
+        Args:
+            prompts: n texts; equal ones with equal seeds share an image.
+            seed: Seed of the noise: one for all prompts, or n.
+            progress: Callback of (distinct images done, all distinct images), called at the beginning and after every
+                batch.
+
+        Returns:
+            n images, the i-th of ``prompts[i]``; flagged ones are marked.
+
+        Raises:
+            TypeError: The prompts are not texts, or the seeds are not integers.
+            ValueError: The number of seeds is neither one nor that of the prompts, or a model or setting does not
+                match.
+            RenderingError: Some prompts have no image; it is raised when all others are rendered.
+            RuntimeError: There is not enough memory for one image.
+            OSError: The cache folder can't be written.
+        """
+        pairs = _pairs(prompts, seed)
+        with self.lock:
+            identity = self.renderer.identity()
+            keys = [image_key(text, number, identity) for text, number in pairs]
+            tasks = dict(zip(keys, pairs, strict=True))
+            images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
+            missing = [key for key in tasks if key not in images]
+            if missing:
+                self.cache.prepare()
+                images.update((key, image) for key in missing if (image := self.cache.get(key)) is not None)
+                missing = [key for key in missing if key not in images]
+            if progress is not None:
+                progress(len(images), len(tasks))
+            errors: list[NotDrawn] = []
+            for done in self._rendered(missing, tasks):
+                drawn = {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
+                images |= drawn
+                errors += [one for one in done.values() if isinstance(one, NotDrawn)]
+                self.spent += (self.renderer.price or 0.0) * len(drawn)
+                if progress is not None:
+                    progress(len(images) + len(errors), len(tasks))
+            if errors:
+                raise RenderingError(self.renderer.name, [images.get(key) for key in keys], errors)
+            return [images[key] for key in keys]
+
+    def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
+        """What becomes of the missing keys, batch by batch."""
+        batches = [missing[start : start + self.batch_size] for start in range(0, len(missing), self.batch_size)]
+        calls = [{key: tasks[key] for key in batch} for batch in batches]
+        if self.executor is None:
+            yield from map(self._batch, calls)
+            return
+        folder = self.cache.folder.absolute()
+        assert self._maker is not None
+        work = _Work(self._maker, str(folder), self.batch_size, self.fingerprint)
+        for done in self.executor.map_unordered(_render_on_worker, [(work, batch) for batch in calls], folder):
+            yield {
+                key: one if isinstance(one, NotDrawn)
+                else replace(one, path=self.cache.folder / one.path.relative_to(folder))
+                for key, one in done.items()
+            }  # fmt: skip
+
+    def _batch(self, tasks: dict[str, tuple[str, int]]) -> _Done:
+        """Render one batch and write it; in smaller ones if there is not enough memory."""
+        keys, done = list(tasks), _Done()
+        while len(done) < len(keys):
+            part = keys[len(done) : len(done) + self.batch_size]
+            texts, seeds = [tasks[key][0] for key in part], [tasks[key][1] for key in part]
+            try:
+                drawn = self.renderer.draw(texts, seeds)
+            except MemoryError as error:
+                self._halve(len(part), str(error))
+                continue
+            if len(drawn) != len(part):
+                raise ValueError(
+                    f"Expected an image or an error for each of {len(part)} prompts from {self.renderer.name}, got "
+                    f"{len(drawn)}"
+                )
+            new = [
+                NewImage(key, one.png, *tasks[key], one.flagged, one.cut, one.negative_cut)
+                for key, one in zip(part, drawn, strict=True)
+                if not isinstance(one, NotDrawn)
+            ]
+            stored = {image.key: image for image in self.cache.put_all(new, self.renderer.provenance(len(part)))}
+            done |= {key: one if isinstance(one, NotDrawn) else stored[key]
+                     for key, one in zip(part, drawn, strict=True)}  # fmt: skip
+        return done
+
+    def _halve(self, size: int, why: str) -> None:
+        """Halve the batch size, if it is more than one image."""
+        if size == 1:
+            raise RuntimeError(why)
+        self.batch_size = (size + 1) // 2
+        _log.warning("Out of memory with %d images at once; continuing with %d", size, self.batch_size)
+
+
+def _pairs(prompts: Sequence[str], seed: int | Sequence[int]) -> list[tuple[str, int]]:
+    """Return (prompt, seed) pairs, checked."""
+    if isinstance(prompts, (str, bytes)):
+        raise TypeError("Expected a list of prompts, got a single text; write [prompt]")
+    texts = list(prompts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"Expected texts as prompts, got {type(text).__name__} at index {index}; convert it first")
+    if isinstance(seed, Sequence) or isinstance(seed, np.ndarray):
+        seeds = [check_seed(number, f"seed[{index}]") for index, number in enumerate(seed)]
+        if len(seeds) != len(texts):
+            raise ValueError(f"Expected one seed, or one for each of the {len(texts)} prompts, got {len(seeds)} seeds")
+    else:
+        seeds = [check_seed(seed)] * len(texts)
+    return list(zip(texts, seeds, strict=True))
+
+
+# -- on a worker -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker must know of the renderer."""
+
+    maker: Callable[[], Renderer]
+    folder: str
+    batch_size: int
+    fingerprint: str
+
+
+_last: list[tuple[_Work, CachedRenderer]] = []  # of this process: the last one, so that its model is loaded once
+
+
+def _render_on_worker(work: _Work, tasks: dict[str, tuple[str, int]]) -> _Done:
+    """Render a batch, unless a worker that died with it has finished it."""
+    if not _last or _last[0][0] != work:
+        _last.clear()
+        _last.append((work, CachedRenderer(work.maker(), cache_folder=work.folder)))
+        _last[0][1].batch_size = work.batch_size
+    renderer = _last[0][1]
+    renderer.cache.finish_batches()
+    found: _Done = {key: image for key in tasks if (image := renderer.cache.get(key)) is not None}
+    if len(found) == len(tasks):
+        return found
+    renderer.renderer.load()
+    if renderer.fingerprint != work.fingerprint:
+        raise ValueError(f"Expected the same files of {renderer.renderer.name} on all workers, but they differ")
+    return renderer._batch(tasks)

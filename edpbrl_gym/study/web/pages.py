@@ -1,0 +1,330 @@
+"""The pages: consent and instructions, questions, stopping for good, thanks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response as Answer
+
+from edpbrl_gym.likelihood import FORMATS
+from edpbrl_gym.study.identifiers import VISIT, read_link
+from edpbrl_gym.study.records import (
+    HistoryChangedError,
+    NotAskingError,
+    NotReadyError,
+    StoredQuestion,
+    UnknownQuestionError,
+)
+from edpbrl_gym.study.schedule import schedule
+from edpbrl_gym.study.style import STYLE_CHOICE
+from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_response, parse_timing
+from edpbrl_gym.study.web.guards import BadTokenError, Visitor, refuse
+from edpbrl_gym.study.web.site import PageRequest, load_messages, see_other
+from edpbrl_gym.study.web.views import GroupView, picture_addresses, view_groups, view_question
+
+__all__ = [
+    "agree",
+    "answer",
+    "ask_to_withdraw",
+    "come_back",
+    "end",
+    "enter",
+    "go_on",
+    "instructions",
+    "pass_instructions",
+    "prefer",
+    "question",
+    "undo",
+    "withdraw",
+]
+
+_log = logging.getLogger(__name__)
+_NOTED = 20  # kinds of links that are logged; somebody may make them up
+_RELOAD = 3  # seconds after which the page that waits for a question asks again
+_BREAK = timedelta(days=1)  # after which a page says where the participant stopped
+_INCOMPLETE = frozenset(one.texts.incomplete for one in FORMATS.values())
+_NOTICES = frozenset({*_INCOMPLETE, "already", "taken_back", "undone", "nothing_to_undo"})
+_RELOAD_TASTE = 5  # seconds after which a page without JavaScript asks for the learnt taste again
+
+
+def enter(request: PageRequest) -> Answer:
+    """The page that the study's link opens: the text to agree to, or where the participant stopped.
+
+    A link with an identifier that can't be taken, or of a task that nobody has accepted, opens a page that says so, and
+    nobody is stored.
+    """
+    link = read_link(request.http.query_params.multi_items())
+    if link.is_preview:
+        return request.page("preview.html", paragraphs=request.site.text("consent", request.language))
+    if link.problem is not None:
+        refuse(request.http, link.problem)
+        return request.page("link.html", status=400, problem=link.problem)
+    external = link.external
+    if link.unknown and not external:
+        names = ascii(", ".join(link.unknown))[1:-1][:200]
+        _note(
+            request,
+            link.unknown,
+            f"A link without an identifier that a study knows has {names}; who uses it is anonymous",
+        )
+    if request.participant is not None:
+        known = request.participant.external
+        if all(known.get(name) == value for name, value in external.items() if name not in VISIT):
+            return see_other("/question")
+    visitor = request.site.signer.new_visitor() if request.participant is not None else request.visitor
+    fresh = PageRequest(request.site, request.http, visitor, None, {})
+    return _consent_page(fresh, external, request.site.signer.entry(visitor, external))
+
+
+def _note(request: PageRequest, kind: tuple[str, ...], text: str) -> None:
+    """Write to the log, once for each kind of link, that somebody comes without an identifier."""
+    noted = request.site.noted_links
+    if kind not in noted and len(noted) < _NOTED:
+        noted.add(kind)
+        _log.warning("%s", text)
+
+
+def _consent_page(
+    request: PageRequest, external: Mapping[str, str], entry: str, *, status: int = 200, notice: str | None = None
+) -> Answer:
+    site = request.site
+    languages = [(code, load_messages(code)("language")) for code in site.config.languages]
+    response = request.page(
+        "consent.html",
+        status=status,
+        paragraphs=site.text("consent", request.language),
+        languages=languages,
+        address=list(external.items()),
+        entry=entry,
+        notice=notice,
+    )
+    site.set_cookie(response, request.visitor)
+    return response
+
+
+def agree(request: PageRequest) -> Answer:
+    """Consent: from here on the visitor is a participant."""
+    site, entry = request.site, request.form.get("entry", "")
+    external = site.signer.external(request.visitor, entry)
+    if request.form.get("agree") != "yes":
+        return _consent_page(request, external, entry, status=422, notice="consent_needed")
+    if not external:
+        _note(request, (), "A participant without an identifier is stored; for identifiers the link must carry them")
+    # a consent that is sent twice by a browser that was told of no cookie yet is one participant all the same
+    identity = external or {"visitor": request.visitor.name}
+    participant = site.queue.consent(site.queue.enrol(identity, language=request.language))
+    response = see_other("/instructions" if participant.status == "consented" else "/question")
+    site.set_cookie(response, Visitor(participant.code, True))
+    return response
+
+
+def instructions(request: PageRequest) -> Answer:
+    """What the participant is asked to do, with questions about it."""
+    site, practice = request.site, request.site.config.practice
+    pending = request.person.status == "consented" and not request.was_instructed
+    wrong = request.http.query_params.get("notice") == "wrong"
+    attempt = request.count_events("comprehension")
+    left = practice.attempts - attempt
+    if request.person.status == "failed":
+        return see_other("/end")
+    notice = None
+    if wrong and 0 < left < practice.attempts:
+        notice = request.messages("comprehension_wrong", left=left)
+    elif request.http.query_params.get("notice") == "missing":
+        notice = request.messages("comprehension_missing")
+    return request.page(
+        "instructions.html",
+        paragraphs=site.text("instructions", request.language),
+        comprehension=practice.comprehension if pending else (),
+        pending=pending,
+        attempt=attempt,
+        notice=notice,
+    )
+
+
+def pass_instructions(request: PageRequest) -> Answer:
+    """The participant has read the instructions and answered the questions about them."""
+    if request.person.status != "consented" or request.was_instructed:
+        return see_other("/question")
+    asked = request.site.config.practice.comprehension
+    answers = []
+    for number, one in enumerate(asked):
+        value = request.form.get(f"check-{number}", "")
+        if not (value.isascii() and value.isdigit() and len(value) <= 3 and int(value) < len(one.choices)):
+            return see_other("/instructions?notice=missing")
+        answers.append(int(value))
+    if asked:
+        attempt = request.form.get("attempt", "")
+        if not (attempt.isascii() and attempt.isdigit() and int(attempt[:3]) <= request.count_events("comprehension")):
+            raise BadFormError("Expected the number of the next attempt or of one before, got another one")
+        try:
+            passed = request.site.queue.check_comprehension(request.person, answers, int(attempt[:3]))
+        except NotAskingError:  # the last attempt, sent twice
+            return see_other("/end")
+        if not passed:
+            return see_other("/instructions?notice=wrong")
+    request.site.store.add_event(request.person.id, "instructed")
+    return see_other("/question")
+
+
+def question(request: PageRequest) -> Answer:
+    """The question that waits for an answer."""
+    site, person = request.site, request.person
+    if person.status == "consented" and not request.was_instructed:
+        return see_other("/instructions")
+    try:
+        asked = site.queue.next_question(person)
+    except NotAskingError:
+        return see_other("/end")
+    except NotReadyError:
+        return request.page("waiting.html", headers={"Refresh": str(_RELOAD)})
+    if asked is None:
+        return see_other("/end")
+    if _is_back_after_a_break(request, asked):
+        return see_other("/welcome-back")
+    notice = request.http.query_params.get("notice", "")
+    undo_key = site.store.last_key(person.id) if site.config.questions.undo and asked.number else None
+    at_most = site.config.questions.stopping is not None
+    preload: list[str] = []  # the pictures of the next question, where it is known before the answer to this one
+    if site.queue.pictures is not None:
+        texts = site.queue.known_next(person, site.store.history(person.id))
+        site.queue.pictures.ahead(texts)
+        preload = picture_addresses(site, request.visitor, texts) or []
+    return request.page(
+        "question.html",
+        question=view_question(
+            asked,
+            site.config,
+            request.messages,
+            undo_key=undo_key,
+            pictures=picture_addresses(site, request.visitor, asked.texts),
+        ),
+        preload=preload,
+        number=asked.number + 1,
+        total=len(schedule(site.config, person.number)),
+        at_most=at_most,
+        left=site.queue.questions_left(person, asked) if at_most else None,
+        notice=request.messages(notice) if notice in _NOTICES else None,
+    )
+
+
+def answer(request: PageRequest) -> Answer:
+    """Store an answer, then go on to the next question."""
+    site, form = request.site, request.form
+    questions = site.config.questions
+    if request.person.status not in ("asking", "finished"):  # finished: the last answer, sent again
+        return see_other("/question")
+    try:
+        response = parse_response(form, questions.answers, questions.options, cant_tell=questions.cant_tell)
+    except IncompleteAnswerError:
+        return see_other(f"/question?notice={questions.answers.texts.incomplete}")
+    try:
+        receipt = site.queue.answer(request.person, form.get("key", ""), response, parse_timing(form))
+    except HistoryChangedError:
+        return see_other("/question?notice=taken_back")
+    except UnknownQuestionError:
+        raise BadTokenError("Expected an answer to a question of this participant, got another key") from None
+    if not receipt.first and receipt.answer.response != response:
+        return see_other("/question?notice=already")
+    return see_other("/question")
+
+
+def undo(request: PageRequest) -> Answer:
+    """Take back the last answer, as long as it is not the very last one: after it the taste is shown."""
+    if request.person.status == "finished":
+        return see_other("/end")
+    try:
+        request.site.queue.undo(request.person, request.form.get("undo_key", ""))
+    except UnknownQuestionError:
+        return see_other("/question?notice=nothing_to_undo")
+    except NotAskingError:
+        return see_other("/end")
+    return see_other("/question?notice=undone")
+
+
+def _is_back_after_a_break(request: PageRequest, asked: StoredQuestion) -> bool:
+    """Whether a day has passed since the participant did something; the question was prepared at the last answer."""
+    now = datetime.now(UTC)
+    if now - datetime.fromisoformat(asked.created_at) < _BREAK:
+        return False
+    events = request.site.store.events(request.person.id)
+    return all(now - datetime.fromisoformat(one["at"]) >= _BREAK for one in events if one["kind"] == "came back")
+
+
+def come_back(request: PageRequest) -> Answer:
+    """The page that a participant sees after a break of a day."""
+    history = request.site.store.history(request.person.id)
+    answered = [given.answered_at for _, given in history if given is not None]
+    last = max(answered, default=request.person.consented_at or request.person.created_at)
+    return request.page(
+        "welcome_back.html",
+        number=len(answered),
+        date=datetime.fromisoformat(last).date().isoformat(),
+        paragraphs=request.site.text("instructions", request.language),
+    )
+
+
+def go_on(request: PageRequest) -> Answer:
+    """Go on after a break."""
+    request.site.store.add_event(request.person.id, "came back")
+    return see_other("/question")
+
+
+def ask_to_withdraw(request: PageRequest) -> Answer:
+    """Ask whether the participant wants to stop for good."""
+    return request.page("withdraw.html")
+
+
+def withdraw(request: PageRequest) -> Answer:
+    """The participant stops for good."""
+    request.site.queue.withdraw(request.person)
+    return see_other("/end")
+
+
+def end(request: PageRequest) -> Answer:
+    """The last page: what was learnt, thanks and the completion code, or why there are no more questions."""
+    status = request.person.status
+    if status == "finished":
+        return _thanks(request)
+    if status in ("failed", "withdrawn"):
+        return request.page("ended.html", status_name=status, code=request.person.code)
+    return see_other("/question")
+
+
+def _thanks(request: PageRequest) -> Answer:
+    site = request.site
+    style, pending = None, False
+    try:
+        style = site.queue.style(request.person)
+    except NotReadyError:
+        pending = True
+    groups: list[GroupView] = []
+    chosen = None
+    if style is not None:
+        chosen = next((one["detail"]["chosen"] for one in site.store.events(request.person.id)
+                       if one["kind"] == STYLE_CHOICE), None)  # fmt: skip
+        groups = view_groups(style, lambda texts: picture_addresses(site, request.visitor, texts))
+    return request.page(
+        "thanks.html",
+        paragraphs=site.text("thanks", request.language),
+        code=site.config.completion_code,
+        reload=_RELOAD_TASTE if pending else None,
+        groups=groups,
+        chosen=chosen,
+    )
+
+
+def prefer(request: PageRequest) -> Answer:
+    """Store the answer to the last question: which group of prompts the participant prefers."""
+    queue, choice = request.site.queue, request.form.get("group", "")
+    try:
+        style = queue.style(request.person)
+        if style is not None and choice in ("0", "1"):
+            queue.prefer(request.person, "learnt" if style.groups[int(choice)][0] == "learnt" else "random")
+        elif style is not None and choice == "tie":
+            queue.prefer(request.person, "tie")
+    except NotReadyError:  # nobody was shown the groups yet
+        pass
+    return see_other("/end")

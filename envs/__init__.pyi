@@ -1,9 +1,0 @@
-from edpbrl_gym.envs.diffusion_guidance import DiffusionGuidanceEnv as DiffusionGuidanceEnv
-from edpbrl_gym.envs.diffusion_guidance_vector import DiffusionGuidanceVectorEnv as DiffusionGuidanceVectorEnv
-from edpbrl_gym.envs.prompt_construction import PromptConstructionEnv as PromptConstructionEnv
-from edpbrl_gym.envs.prompt_construction_vector import PromptConstructionVectorEnv as PromptConstructionVectorEnv
-from edpbrl_gym.envs.registration import ENVIRONMENTS as ENVIRONMENTS
-from edpbrl_gym.envs.text_generation import TextGenerationEnv as TextGenerationEnv
-from edpbrl_gym.envs.text_generation_vector import TextGenerationVectorEnv as TextGenerationVectorEnv
-
-__all__: list[str]

@@ -1,0 +1,122 @@
+"""Renderers by name, and what the cache makes of any renderer: one that fails for some texts, costs money, is full."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image
+
+from edpbrl_gym.rendering import (
+    Drawn,
+    NotDrawn,
+    Renderer,
+    RenderingError,
+    load_renderer,
+    renderer_needs,
+    renderer_options,
+)
+from edpbrl_gym.workers import LocalProcesses
+
+OWN = "tests.rendering.test_loading:Service"
+
+
+class Service(Renderer):
+    """Like a service: without seeds, with a price; refuses one text, has no answer for another, draws few at once."""
+
+    seeded, price = False, 0.25
+
+    def __init__(self, colour: int = 0, *, batch_size: int = 4, most: int = 3) -> None:
+        self.name, self.batch_size = "a service", batch_size
+        self.colour, self.most = colour, most
+        self.asked: list[list[str]] = []
+        self.closed = False
+
+    def describe(self):
+        return {"model": self.name, "colour": self.colour}
+
+    def draw(self, texts, seeds):
+        if len(texts) > self.most:
+            raise MemoryError("Expected less at once")
+        self.asked.append(list(texts))
+        stream = io.BytesIO()
+        Image.new("RGB", (8, 8), (self.colour, 0, 0)).save(stream, format="PNG")
+        return [
+            NotDrawn("no answer") if text == "late" else Drawn(stream.getvalue(), flagged=text == "bad")
+            for text in texts
+        ]
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_text_without_a_picture_costs_the_others_nothing(tmp_path):
+    service, seen = Service(), []
+    with load_renderer(service, cache_folder=tmp_path) as renderer:
+        with pytest.raises(RenderingError, match=r"a service, got none of 1 \(no answer\).*tries these again") as error:
+            renderer.render(["a", "late", "bad", "b", "a"], progress=lambda done, total: seen.append((done, total)))
+        assert service.asked == [["a", "late"], ["bad", "b"]] and renderer.batch_size == 2  # 4 are too many
+        assert seen == [(0, 4), (4, 4)] and renderer.spent == 0.75
+        a, late, bad, b, again = error.value.images
+        assert late is None and again == a and (bad.flagged, b.flagged) == (True, False)
+        with pytest.raises(RenderingError):
+            renderer.render(["a", "late"])
+        assert service.asked[2:] == [["late"]] and renderer.spent == 0.75
+        assert renderer.render(["b", "a"]) == [b, a]
+    assert service.closed
+    assert '"seeded": false' in b.path.with_name(f"{b.key}.json").read_text()
+    other = load_renderer(Service(colour=9), cache_folder=tmp_path).render(["a"])[0]
+    assert other.key != a.key and other.png != a.png
+
+
+def test_workers_draw_with_renderers_of_their_own(tmp_path):
+    renderer = load_renderer(OWN, cache_folder=tmp_path, executor=LocalProcesses(2), colour=7, batch_size=1)
+    with pytest.raises(RenderingError) as error:
+        renderer.render(["a", "b", "late"], seed=[0, 1, 2])
+    a, b, late = error.value.images
+    assert a.load().getpixel((0, 0)) == b.load().getpixel((0, 0)) == (7, 0, 0) and late is None
+    assert renderer.spent == 0.5 and not renderer.renderer.asked
+    here = load_renderer(OWN, cache_folder=tmp_path, colour=7)
+    assert here.render(["a", "b"], seed=[0, 1]) == [a, b] and not here.renderer.asked
+
+
+def test_a_source_alone_is_a_text_to_image_model():
+    spec = "stabilityai/sd-turbo"
+    assert renderer_options(spec) == renderer_options(f"diffusers:{spec}")
+    assert {"device", "batch_size", "steps", "negative"} <= set(renderer_options(spec))
+    assert "model" not in renderer_options(spec)
+    assert [need.package for need in renderer_needs(spec, "pictures")] == ["diffusers", "torch", "transformers", "PIL"]
+    assert renderer_needs(OWN, "pictures") == [] and renderer_options(OWN) == ["colour", "batch_size", "most"]
+
+
+def test_a_source_may_be_relative_to_a_folder(tmp_path):
+    (tmp_path / "model").mkdir()
+    for given, name in (("model", str(tmp_path / "model")), ("owner/name", "owner/name")):
+        renderer = load_renderer(given, cache_folder=tmp_path, beside=tmp_path)
+        assert renderer.describe()["model"] == renderer.renderer.name == name
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "error", "said"),
+    [
+        ("", {}, ValueError, "'diffusers:SOURCE'.*'package.module:Class'.*got ''"),
+        (None, {}, ValueError, "got None"),
+        ("diffusers:", {}, ValueError, "Expected model as a hub id or a folder, got ''"),
+        ("a/b", {"step": 3}, TypeError, "renderer 'a/b', got 'step'; its options: device, .*steps"),
+        ("a/b", {"model": "c"}, TypeError, "got 'model'"),
+        (OWN, {"steps": 3}, TypeError, "got 'steps'; its options: colour, batch_size, most"),
+        ("tests.rendering.test_loading:OWN", {}, TypeError, "subclass of edpbrl_gym.rendering.base.Renderer, got"),
+        ("nowhere:Class", {}, ImportError, "importable module 'nowhere' for the renderer"),
+        (Service(), {"colour": 3}, TypeError, "got an instance; name it"),
+    ],
+)
+def test_a_wrong_renderer_is_explained(tmp_path, spec, options, error, said):
+    with pytest.raises(error, match=said):
+        load_renderer(spec, cache_folder=tmp_path, **options)
+
+
+def test_a_renderer_that_loses_a_text_is_refused(tmp_path):
+    service = Service()
+    service.draw = lambda texts, seeds: []
+    with pytest.raises(ValueError, match="an image or an error for each of 2 prompts from a service, got 0"):
+        load_renderer(service, cache_folder=tmp_path).render(["a", "b"])
