@@ -20,7 +20,7 @@ _WHITE = np.array([0.9505, 1.0, 1.089])
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """sRGB values in 0..1, (..., 3), as CIE Lab of D65."""
+    """Turn sRGB values in 0..1, (..., 3), into CIE Lab of D65."""
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = linear @ _TO_XYZ.T / _WHITE
     root = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
