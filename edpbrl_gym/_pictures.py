@@ -103,7 +103,7 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGE
         formats = (*formats, "HEIF")
     with _opened(source, formats, "PNG, JPEG, WebP or GIF") as opened, opened as picture:
         turn = _TURNS.get(_orientation(picture))
-        picture.draft(None, (2 * longest, 2 * longest))  # a large JPEG is decoded at half its size, or less
+        picture.draft(None, (longest, longest))  # a large JPEG is decoded at half its size, or less
         picture.load()
         seen = _on_white(picture)
     seen.thumbnail((longest, longest), Image.Resampling.LANCZOS, reducing_gap=3.0)

@@ -267,11 +267,13 @@ class FolderRenderer(Renderer):
         file = self.file_of(text, seed)
         if file is None:
             return NotDrawn(f"no picture of {text[:200]!r} in {self.pictures.folder}")
-        stream = io.BytesIO()
+        stream, known = io.BytesIO(), self._digests.get(file)
         try:
             read_picture(file).save(stream, format="PNG", compress_level=_LEVEL)
         except (OSError, ValueError) as error:
             return NotDrawn(str(error))
+        if known is not None and self._digest(file) != known[1]:
+            return NotDrawn(f"{file} changed while it was read")
         return Drawn(stream.getvalue())
 
     def _digest(self, file: Path) -> str | None:
