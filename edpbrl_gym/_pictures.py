@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ENDINGS", "FORMATS", "LONGEST", "MAX_PIXELS", "check_pictures", "converted", "open_picture", "read_picture"]
+__all__ = [
+    "ENDINGS",
+    "FORMATS",
+    "LONGEST",
+    "MAX_PIXELS",
+    "check_pictures",
+    "converted",
+    "file_within",
+    "open_picture",
+    "read_picture",
+]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
@@ -148,6 +158,20 @@ def _on_white(picture: Image) -> Image:
     white = Image.new("RGB", clear.size, "white")
     white.paste(clear, mask=clear)
     return white
+
+
+def file_within(folder: Path, name: str) -> Path:
+    """The file of a folder that a table names, as it is written: links are followed, ".." leads nowhere else.
+
+    Raises:
+        ValueError: It is not below the folder.
+    """
+    relative = os.path.normpath(name.strip().replace("\\", "/"))
+    if os.path.isabs(relative):
+        relative = os.path.relpath(relative, os.path.abspath(folder))
+    if relative.split(os.sep)[0] in ("..", ".", "") or "\0" in relative:
+        raise ValueError(f"it is not below {folder}; move it there, or give the folder around all pictures")
+    return folder / relative
 
 
 def check_pictures(images: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from edpbrl_gym._pictures import check_pictures, converted
+from edpbrl_gym._pictures import check_pictures, converted, read_picture
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features.base import Encoder, hash_settings, hash_state_dict, normalise
 from edpbrl_gym.features.clip import open_clip_model
@@ -22,6 +22,7 @@ __all__ = [
     "ImageEncoder",
     "OpenClipImageEncoder",
     "check_image_encoder_spec",
+    "encode_files",
     "load_image_encoder",
 ]
 
@@ -97,6 +98,21 @@ class OpenClipImageEncoder:
         with torch.inference_mode():
             pixels = torch.stack([self._prepare(image) for image in images]).to(self.device)
             return self.model.encode_image(pixels).float().cpu().numpy()
+
+
+def encode_files(
+    encoder: ImageEncoder, files: Sequence[PathLike[str] | str | bytes], *, batch_size: int = 32
+) -> NDArray[np.float32]:
+    """Return the features (n, d) of files of pictures, or of their bytes, as people see them (``read_picture``).
+
+    Raises:
+        FileNotFoundError, ValueError: As for ``read_picture``.
+    """
+    rows = np.empty((len(files), encoder.dimension), dtype=np.float32)
+    for start in range(0, len(files), batch_size):
+        pictures = [read_picture(file) for file in files[start : start + batch_size]]
+        rows[start : start + len(pictures)] = encoder.encode_images(pictures)
+    return rows
 
 
 def check_image_encoder_spec(spec: object) -> str:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._pictures import ENDINGS, LONGEST, read_picture
+from edpbrl_gym._pictures import ENDINGS, LONGEST, file_within, read_picture
 from edpbrl_gym.comparisons.layouts import plain_name
 from edpbrl_gym.comparisons.tables import column_names, is_table, read_table
 from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
-__all__ = ["FolderRenderer", "NamedPictures", "file_within", "name_pictures", "told"]
+__all__ = ["FolderRenderer", "NamedPictures", "name_pictures", "told"]
 
 _FILE = ("file", "filename", "filepath", "image", "imagepath", "imagefile", "imagefilename", "path", "picture", "img")
 _TEXT = ("prompt", "text", "caption", "description")
@@ -80,20 +80,6 @@ def name_pictures(place: str | os.PathLike[str]) -> NamedPictures:
     for (text, _), name in zip(kept, texts, strict=True):
         prompts.setdefault(fold(text), []).append(name)
     return NamedPictures(folder, dict(zip(texts, (file for _, file in kept), strict=True)), left_out, prompts)
-
-
-def file_within(folder: Path, name: str) -> Path:
-    """The file of a folder that a table names, as it is written: links are followed, ".." leads nowhere else.
-
-    Raises:
-        ValueError: It is not below the folder.
-    """
-    relative = os.path.normpath(name.strip().replace("\\", "/"))
-    if os.path.isabs(relative):
-        relative = os.path.relpath(relative, os.path.abspath(folder))
-    if relative.split(os.sep)[0] in ("..", ".", "") or "\0" in relative:
-        raise ValueError(f"it is not below {folder}; move it there, or give the folder around all pictures")
-    return folder / relative
 
 
 def _printable(text: str) -> str:
