@@ -100,19 +100,9 @@ class OpenClipImageEncoder:
             return self.model.encode_image(pixels).float().cpu().numpy()
 
 
-def encode_files(
-    encoder: ImageEncoder, files: Sequence[PathLike[str] | str | bytes], *, batch_size: int = 32
-) -> NDArray[np.float32]:
-    """Return the features (n, d) of files of pictures, or of their bytes, as people see them (``read_picture``).
-
-    Raises:
-        FileNotFoundError, ValueError: As for ``read_picture``.
-    """
-    rows = np.empty((len(files), encoder.dimension), dtype=np.float32)
-    for start in range(0, len(files), batch_size):
-        pictures = [read_picture(file) for file in files[start : start + batch_size]]
-        rows[start : start + len(pictures)] = encoder.encode_images(pictures)
-    return rows
+def encode_files(encoder: ImageEncoder, files: Sequence[PathLike[str] | str | bytes]) -> NDArray[np.float32]:
+    """Return the features (n, d) of files of pictures, or of their bytes, as people see them (``read_picture``)."""
+    return encoder.encode_images([read_picture(file) for file in files])
 
 
 def check_image_encoder_spec(spec: object) -> str:
