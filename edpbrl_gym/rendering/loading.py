@@ -14,7 +14,7 @@ from edpbrl_gym._executor import Executor
 from edpbrl_gym.rendering.base import Renderer
 from edpbrl_gym.rendering.cached import CachedRenderer
 
-__all__ = ["BACK_ENDS", "load_renderer", "renderer_needs", "renderer_options"]
+__all__ = ["BACK_ENDS", "load_renderer", "renderer_forms", "renderer_needs", "renderer_options"]
 
 
 class BackEnd(NamedTuple):
@@ -41,15 +41,17 @@ _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 def _parts(spec: str) -> tuple[str, list[str]]:
     """The kind, "" of an import string, and the arguments without names: the source."""
     if not isinstance(spec, str) or not spec.strip():
-        forms = "; ".join(f"'{kind}:SOURCE' ({row.source})" for kind, row in BACK_ENDS.items())
-        raise ValueError(
-            f"Expected a renderer of one of the forms {forms}; 'package.module:Class' (a renderer of your own); got "
-            f"{spec!r}"
-        )
+        raise ValueError(f"Expected a renderer, one of {renderer_forms()}; got {spec!r}")
     kind, _, source = spec.partition(":")
     if kind in BACK_ENDS:
         return kind, [source]
     return ("", []) if _IMPORT_STRING.fullmatch(spec) else (next(iter(BACK_ENDS)), [spec])
+
+
+def renderer_forms() -> str:
+    """The names of renderers, in words."""
+    forms = [f"{kind}:SOURCE ({row.source})" for kind, row in BACK_ENDS.items()]
+    return "; ".join([*forms, "package.module:Class (a class of your own)"])
 
 
 def _class(spec: str) -> type[Renderer]:
