@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -13,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.rendering.loading import renderer_forms, renderer_needs
+from edpbrl_gym.rendering.loading import option_value, renderer_forms, renderer_needs
 from edpbrl_gym.rendering.settings import ImageSettings
 
 if TYPE_CHECKING:
@@ -140,7 +139,4 @@ def _option(text: str) -> tuple[str, Any]:
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
         raise ValueError(f"Expected --renderer-option as NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value, parse_constant=str)
-    except ValueError:
-        return name, value
+    return name, option_value(value)
