@@ -64,7 +64,7 @@ class Estimate:
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
     image_encoder: str | None = None
-    """Encoder of the pictures that answers are about, such as open_clip:ViT-L-14/openai."""
+    """Encoder of the pictures that answers are about (None: efficientnet-lite0)."""
     pictures: Path | None = None
     """Folder to which the paths of pictures are relative (None: that of the answers)."""
     out: Path = Path("runs/theta.safetensors")
@@ -263,11 +263,11 @@ def _falling_back(
 def _read(options: Estimate, study: Study | None, population: TastePrior | None) -> tuple[Any, int, Any]:
     """The answered questions, the number of unanswered ones, and the encoder of a questions file."""
     from edpbrl_gym.comparisons.answer_files import form_of, read_person
-    from edpbrl_gym.comparisons.picture_answers import PictureSource
+    from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER, PictureSource
     from edpbrl_gym.features import TextEncoder, load_encoder
 
-    pictures = PictureSource(options.image_encoder, options.pictures)
-    if pictures != PictureSource() and form_of(options.answers) != "pictures":
+    pictures = PictureSource(options.image_encoder or IMAGE_ENCODER, options.pictures)
+    if (options.image_encoder or options.pictures) and form_of(options.answers) != "pictures":
         raise UsageError(f"Expected answers about pictures with --image-encoder and --pictures, got {options.answers}")
 
     loaded: list[TextEncoder] = []

@@ -34,11 +34,13 @@ class Rank:
     """Folder for ranking.csv, left_out.csv, best.png and worst.png."""
     count: int = 20
     """Pictures on each of the two sheets; 0 draws none."""
-    image_encoder: str | None = None
-    """Encoder of the pictures (None: the one that the taste names)."""
+    encoder: str | None = None
+    """Encoder (None: the one that the taste names; a custom one must be named)."""
 
     def needs(self) -> list[Need]:
-        return [Need("PIL", "pictures", "pictures")]
+        from edpbrl_gym.features import encoder_needs
+
+        return [Need("PIL", "pictures", "pictures"), *([] if self.encoder is None else encoder_needs(self.encoder))]
 
 
 def run(options: Rank) -> None:
@@ -46,6 +48,7 @@ def run(options: Rank) -> None:
     from edpbrl_gym._places import hold_folder
     from edpbrl_gym._validation import check_count
     from edpbrl_gym.comparisons.delimited import write_csv
+    from edpbrl_gym.features import load_encoder
     from edpbrl_gym.personalize.taste import load_taste
     from edpbrl_gym.pictures import load_pictures
 
@@ -54,13 +57,15 @@ def run(options: Rank) -> None:
         if not options.folder.exists():
             raise UsageError(f"Expected a folder of pictures at {options.folder}, found nothing; check the path")
         taste = load_taste(options.taste)
-        spec = _image_encoder(options, taste)
+        spec = _spec(options, taste)
         quiet_libraries()
-        encoder = _loaded(spec, taste, options)
+        image_encoder = _loaded(spec)
     with hold_folder(options.out, "ranking.csv", "left_out.csv", "best.png", "worst.png"):
         with counting("pictures") as progress, bad_arguments():
             pool = load_pictures(options.folder, progress=progress)
-        scores = taste.encoder(pool.encoder(encoder)).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
+        encoder = load_encoder(spec, drawn=pool.encoder(image_encoder))
+        _check_dimension(encoder, taste, options)
+        scores = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
         order = sorted(range(len(pool)), key=lambda item: (-scores[item], item))
         names = [_name(pool, file) for file in pool.files]
         rows = [
@@ -86,34 +91,45 @@ def run(options: Rank) -> None:
             bullet(console, "Sheet", shown(sheet))
 
 
-def _image_encoder(options: Rank, taste: Taste) -> str:
-    """The name of the encoder of the pictures; a taste about anything else is refused."""
-    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
-    from edpbrl_gym.features.images import check_image_encoder_spec
+def _spec(options: Rank, taste: Taste) -> str:
+    """The name of the taste's encoder; a taste about anything but pictures is refused."""
+    from edpbrl_gym.cli.answers import select_encoder
 
     name = str(taste.provenance.get("encoder", ""))
-    if not name.startswith(PICTURE_ENCODER):
+    if not _seen(name):
         about = "attributes" if "attributes" in taste.provenance else f"texts (encoder {name})" if name else "texts"
         raise UsageError(
             f"Expected a taste learnt from pictures in {options.taste}, got one about {about}, which says nothing of "
-            f"pictures; learn one with `edpbrl ask --pictures {options.folder}`, or with `edpbrl estimate "
-            "--image-encoder` from answers about pictures"
+            f"pictures; learn one with `edpbrl ask --pictures {options.folder}`, or from answers about pictures with "
+            "`edpbrl estimate`"
         )
-    return check_image_encoder_spec(options.image_encoder or name.removeprefix(PICTURE_ENCODER))
+    return select_encoder(options.encoder, name, options.taste)
 
 
-def _loaded(spec: str, taste: Taste, options: Rank) -> ImageEncoder:
-    """The encoder of the pictures; one with other features than the taste's is refused."""
+def _seen(spec: str) -> list[str]:
+    """The encoders of pictures among the parts of an encoder."""
+    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+    from edpbrl_gym.features.loading import encoder_parts
+
+    return [part.removeprefix(PICTURE_ENCODER) for part in encoder_parts(spec) if part.startswith(PICTURE_ENCODER)]
+
+
+def _loaded(spec: str) -> ImageEncoder:
+    """The encoder of the pictures, before they are opened."""
     from edpbrl_gym.features import load_image_encoder
 
-    encoder = load_image_encoder(spec)
+    if len(seen := _seen(spec)) != 1:
+        raise UsageError(f"Expected an encoder with one part 'picture:NAME' with --encoder, got {spec!r}")
+    return load_image_encoder(seen[0])
+
+
+def _check_dimension(encoder: Any, taste: Taste, options: Rank) -> None:
     expected = len(taste.theta) if taste.landmarks is None else taste.landmarks.shape[1]
     if encoder.dimension != expected:
         raise UsageError(
             f"Expected the encoder of {options.taste} ({taste.provenance.get('encoder')}, {expected} features), got "
-            f"{spec} with {encoder.dimension}; load the same weights"
+            f"{encoder.name} with {encoder.dimension}; load the same weights"
         )
-    return encoder
 
 
 def _name(pool: PicturePool, file: Path) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from edpbrl_gym.comparisons.frames import one_person, table_of_frame
 from edpbrl_gym.comparisons.layouts import find_layout, plain_name
 from edpbrl_gym.comparisons.long_tables import read_long, refuse_incomplete
-from edpbrl_gym.comparisons.picture_answers import PictureSource, holds_pictures, read_picture_answers
+from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER, PictureSource, holds_pictures, read_picture_answers
 from edpbrl_gym.comparisons.queries import is_frame
 from edpbrl_gym.comparisons.question_files import ANSWER_COLUMNS, check_same_options, read_answers
 from edpbrl_gym.comparisons.records import Comparisons
@@ -166,7 +166,7 @@ def load_people(
     source: str | os.PathLike[str] | pandas.DataFrame | Sequence[str | os.PathLike[str]],
     *,
     encoder: TextEncoder | str = "minilm",
-    image_encoder: ImageEncoder | str | None = None,
+    image_encoder: ImageEncoder | str = IMAGE_ENCODER,
     pictures: str | os.PathLike[str] | None = None,
 ) -> list[Comparisons]:
     """The answers of people, whatever they are stored in.
@@ -212,7 +212,7 @@ def load_comparisons(
     *,
     person: str | None = None,
     encoder: TextEncoder | str = "minilm",
-    image_encoder: ImageEncoder | str | None = None,
+    image_encoder: ImageEncoder | str = IMAGE_ENCODER,
     pictures: str | os.PathLike[str] | None = None,
 ) -> Comparisons:
     """The answers of one person; see ``load_people``.

@@ -12,7 +12,6 @@ import ast
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,21 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._files import reading
-from edpbrl_gym._pictures import file_within
+from edpbrl_gym._pictures import file_within, read_picture
 from edpbrl_gym._texts import decode, read_bytes
 from edpbrl_gym.comparisons.layouts import plain_name
 from edpbrl_gym.comparisons.records import Comparisons
 from edpbrl_gym.comparisons.refusals import shows_pictures
 from edpbrl_gym.comparisons.tables import read_table
-from edpbrl_gym.features.images import ImageEncoder, encode_files, load_image_encoder
+from edpbrl_gym.features.images import ImageEncoder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 
-__all__ = ["PICTURE_ENCODER", "PictureSource", "holds_pictures", "read_picture_answers"]
+__all__ = ["IMAGE_ENCODER", "PICTURE_ENCODER", "PictureSource", "holds_pictures", "read_picture_answers"]
 
 _log = logging.getLogger(__name__)
 
 PICTURE_ENCODER = "picture:"
 """How the name of an encoder begins whose features are those of pictures."""
+
+IMAGE_ENCODER = "efficientnet-lite0"
+"""The encoder of pictures where none is named."""
 
 _LISTS = ("imagepath", "imagepaths", "images", "generations", "filepath", "filepaths", "pictures", "image", "file")
 _PAIR = ("jpg{}", "image{}", "image{}path", "imagepath{}", "path{}", "picture{}")
@@ -46,18 +48,18 @@ _RANKS = ("rank", "ranks", "ranking")  # the lower, the better
 _LIKED = ("humanpreference", "preference", "preferences", "label", "labels")  # the higher, the better
 _PEOPLE = ("person", "user", "userid", "userhash", "annotator", "annotatorid", "worker", "workerid")
 _GROUPS = ("promptid", "prompt", "caption", "text")
-_CHUNK = 32  # rows, of which each may hold two pictures
+_CHUNK = 32  # rows, or pictures, in memory at a time
 
 
 class PictureSource(NamedTuple):
     """What reads the pictures that answers are about.
 
     Attributes:
-        encoder: Encoder of pictures, or its name; None: there is none, and answers about pictures are refused.
+        encoder: Encoder of pictures, or its name.
         folder: Folder to which the paths of pictures are relative; None: that of the file of answers.
     """
 
-    encoder: ImageEncoder | str | None = None
+    encoder: ImageEncoder | str = IMAGE_ENCODER
     folder: Path | None = None
 
 
@@ -84,19 +86,12 @@ def read_picture_answers(path: Path, source: PictureSource) -> tuple[list[Compar
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: No encoder, a damaged file, entries without pictures or ranks, or no question with an answer and
-            its pictures.
+        ValueError: A damaged file, entries without pictures or ranks, or no question with an answer and its pictures.
     """
-    if source.encoder is None:
-        raise ValueError(
-            f"Expected an encoder of pictures for the pictures and a ranking of them in {path}; name one "
-            "(--image-encoder NAME, image_encoder=), and their folder (--pictures FOLDER, pictures=)"
-        )
     folder = path.parent if source.folder is None else Path(source.folder).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"Expected the folder of the pictures of {path} at {folder}, found none")
-    loaded = load_image_encoder(source.encoder) if isinstance(source.encoder, str) else source.encoder
-    rows: dict[str, NDArray[np.float32]] = {}
+    rows = _Rows(folder, source.encoder)
     people: dict[str, list[tuple[list[str], Response]]] = {}
     unread: dict[str, str] = {}
     silent = 0
@@ -105,41 +100,74 @@ def read_picture_answers(path: Path, source: PictureSource) -> tuple[list[Compar
         if response is None:
             silent += 1
             continue
-        keys = []
-        for picture in question.pictures:
-            key, problem = _encoded(picture, folder, loaded, rows)
-            keys.append(key)
-            if problem:
-                unread.setdefault(question.place, f"{key}: {problem}")
-        if question.place not in unread and len(set(keys)) == len(keys):
-            people.setdefault(question.person, []).append((keys, response))
+        try:
+            keys = [rows.key(picture) for picture in question.pictures]
+        except (ValueError, OSError) as error:
+            unread[question.place] = str(error)
+            continue
+        if len(set(keys)) < len(keys):
+            unread[question.place] = "the same picture twice"
         else:
-            unread.setdefault(question.place, "the same picture twice")
-    if unread:
-        place, why = next(iter(unread.items()))
-        _log.warning("Left out of %s: %d questions without their pictures, the first %s (%s)", path, len(unread), place,
-                     why)  # fmt: skip
+            people.setdefault(question.person, []).append((keys, response))
     found = []
     for person, answers in people.items():
         ordered = any(len(response.order) > 1 for _, response in answers)
         kept = [one for one in answers if one[1].order or not ordered]
         silent += len(answers) - len(kept)
         if any(response.order for _, response in kept):
-            found.append(_comparisons(kept, person or path.name, rows, loaded, path))
+            found.append(_comparisons(kept, person or path.name, rows, path))
     if not found:
-        first = f"; {next(iter(unread.values()))}" if unread else ""
+        why = next(iter(unread.values()), "")
         raise ValueError(
-            f"Expected answers about pictures of {folder} in {path}, got none that names a best one and whose pictures "
-            f"can be read{first}"
+            f"Expected pictures and a ranking of them in {path} with the pictures in {folder}, got no question that "
+            f"names a best one and whose pictures can be read{f' ({why})' if why else ''}; give their folder "
+            "(--pictures, pictures=)"
         )
+    if unread:
+        place, why = next(iter(unread.items()))
+        _log.warning("Left out of %s: %d questions without their pictures; %s: %s", path, len(unread), place, why)
     return found, silent + len(unread)
 
 
-def _comparisons(
-    answers: list[tuple[list[str], Response]], who: str, rows: Mapping[str, Any], encoder: ImageEncoder, path: Path
-) -> Comparisons:
+class _Rows:
+    """The features of pictures by their keys; the encoder is loaded when the first pictures can be read."""
+
+    def __init__(self, folder: Path, encoder: ImageEncoder | str) -> None:
+        self.folder, self._encoder = folder, encoder
+        self._rows: dict[str, NDArray[np.float32]] = {}
+        self._waiting: dict[str, Any] = {}  # pictures that are read and not encoded yet
+
+    @property
+    def encoder(self) -> ImageEncoder:
+        if isinstance(self._encoder, str):
+            self._encoder = load_image_encoder(self._encoder)
+        return self._encoder
+
+    def key(self, picture: str | bytes) -> str:
+        """The key of a picture, which is read now; ValueError or OSError where it can't be."""
+        key = picture if isinstance(picture, str) else hashlib.sha256(picture).hexdigest()[:16]
+        if key not in self._rows and key not in self._waiting:
+            file = file_within(self.folder, picture) if isinstance(picture, str) else picture
+            self._waiting[key] = read_picture(file)
+            if len(self._waiting) >= _CHUNK:
+                self._encode()
+        return key
+
+    def _encode(self) -> None:
+        if self._waiting:
+            rows = self.encoder.encode_images(list(self._waiting.values()))
+            self._rows.update(zip(self._waiting, rows, strict=True))
+            self._waiting.clear()
+
+    def features(self, keys: Sequence[str]) -> NDArray[np.float32]:
+        self._encode()
+        return np.stack([self._rows[key] for key in keys])
+
+
+def _comparisons(answers: list[tuple[list[str], Response]], who: str, rows: _Rows, path: Path) -> Comparisons:
+    encoder = rows.encoder
     return Comparisons(
-        features=[np.stack([rows[key] for key in keys]) for keys, _ in answers],  # type: ignore[arg-type]
+        features=[rows.features(keys) for keys, _ in answers],  # type: ignore[arg-type]
         responses=tuple(response for _, response in answers),
         episode=np.arange(len(answers)),
         step=np.zeros(len(answers), dtype=np.int64),
@@ -149,19 +177,6 @@ def _comparisons(
             "encoder": PICTURE_ENCODER + encoder.name, "encoder_fingerprint": encoder.fingerprint, "file": path.name
         },
     )  # fmt: skip
-
-
-def _encoded(picture: str | bytes, folder: Path, encoder: ImageEncoder, rows: dict[str, Any]) -> tuple[str, str]:
-    """The key of a picture, whose features are then in ``rows``, and what is wrong with it."""
-    key = picture if isinstance(picture, str) else hashlib.sha256(picture).hexdigest()[:16]
-    if key not in rows:
-        try:
-            if isinstance(picture, str):
-                picture = os.fspath(file_within(folder, picture))
-            rows[key] = encode_files(encoder, [picture])[0]
-        except (ValueError, OSError) as error:
-            return key, str(error)
-    return key, ""
 
 
 def _response(values: Sequence[float]) -> Response | None:

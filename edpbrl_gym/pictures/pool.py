@@ -20,6 +20,7 @@ from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+from edpbrl_gym.features.base import hash_settings
 from edpbrl_gym.features.images import ImageEncoder, encode_files
 from edpbrl_gym.rendering.folder import name_pictures, told
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
@@ -41,33 +42,36 @@ class PicturePool:
         vocabulary: One step, "picture", whose tokens are the texts of the pictures.
         files: Their files, in the order of the tokens.
         left_out: Every other file, relative to the folder -> why it is not in the pool.
+        fingerprint: sha256 (hex) of the texts and of what is seen in the pictures.
     """
 
     folder: Path
     vocabulary: Vocabulary
     files: tuple[Path, ...]
     left_out: Mapping[str, str]
+    fingerprint: str
 
     def __len__(self) -> int:
         return len(self.files)
 
     def encoder(self, image_encoder: ImageEncoder) -> PoolEncoder:
         """What encodes the texts of the pool by their pictures."""
-        return PoolEncoder(dict(zip(self.vocabulary.all_tokens, self.files, strict=True)), image_encoder)
+        return PoolEncoder(self, image_encoder)
 
 
 class PoolEncoder:
-    """A ``TextEncoder`` of the texts of a pool: the features of their pictures, each read once.
+    """A ``TextEncoder`` of the texts of a pool: the features of their pictures, each read once, without a copy of it.
 
     Args:
-        files: Text -> its file.
-        image_encoder: Encoder of the pictures.
+        pool: The pictures.
+        image_encoder: Encodes them.
     """
 
-    def __init__(self, files: Mapping[str, Path], image_encoder: ImageEncoder) -> None:
-        self.files, self.image_encoder = files, image_encoder
+    def __init__(self, pool: PicturePool, image_encoder: ImageEncoder) -> None:
+        self.files = dict(zip(pool.vocabulary.all_tokens, pool.files, strict=True))
+        self.image_encoder = image_encoder
         self.name, self.dimension = PICTURE_ENCODER + image_encoder.name, image_encoder.dimension
-        self.fingerprint = image_encoder.fingerprint
+        self.fingerprint = hash_settings({"kind": "pool", "parts": [pool.fingerprint, image_encoder.fingerprint]})
         self._rows: dict[str, NDArray[np.float32]] = {}
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
@@ -127,7 +131,8 @@ def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, in
     if not texts:
         raise ValueError(f"Expected pictures in {folder}, got none that can be read; {told(left_out)}")
     vocabulary = Vocabulary(("picture",), (tuple(texts),))
-    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out)
+    fingerprint = hash_settings([vocabulary.fingerprint, list(first)])
+    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out, fingerprint)
 
 
 def _look(file: Path) -> tuple[str | None, str]:

@@ -228,13 +228,10 @@ class FolderRenderer(Renderer):
         contents = [(text, self._digest(file)) for text, file in sorted(self.pictures.files.items())]
         return hashlib.sha256(json.dumps([contents, LONGEST]).encode()).hexdigest()
 
-    def identity(self) -> dict[str, Any]:
-        return {"renderer": "folder", "longest": LONGEST}
-
     def identity_of(self, text: str, seed: int) -> dict[str, Any]:
-        """The contents of its file, so that a changed file is another picture, and all others stay the same."""
+        """By the contents of its file, so that a changed file is another picture, and all others stay the same."""
         file = self.file_of(text, seed)
-        return {"file": None if file is None else self._digest(file)}
+        return {"renderer": "folder", "longest": LONGEST, "file": None if file is None else self._digest(file)}
 
     def provenance(self, batch: int) -> dict[str, Any]:
         return {"settings": self.describe(), "seeded": self.seeded, "batch": batch}

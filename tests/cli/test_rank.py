@@ -15,7 +15,8 @@ from edpbrl_gym.pictures import load_pictures
 from tests.helpers.commands import refused
 from tests.helpers.picture_files import PixelEncoder, add_odd_files, encoded, made_picture
 
-PIXELS = {"encoder": "picture:pixels", "encoder_fingerprint": PixelEncoder.fingerprint}
+SPEC = "picture:tests.helpers.picture_files:PixelEncoder"
+PIXELS = {"encoder": SPEC, "encoder_fingerprint": PixelEncoder.fingerprint}
 
 
 @pytest.fixture
@@ -25,9 +26,7 @@ def folder(tmp_path, monkeypatch):
     for number in range(8):
         (folder / f"p{number}.png").write_bytes(encoded(made_picture(number), "PNG"))
     add_odd_files(folder, tmp_path / "outside")
-    # an encoder without a model, in the place of the encoders of the table
-    monkeypatch.setattr("edpbrl_gym.features.load_image_encoder", lambda spec: PixelEncoder())
-    monkeypatch.setattr("edpbrl_gym.features.images.check_image_encoder_spec", lambda spec: spec)
+    monkeypatch.setenv("EDPBRL_CACHE", str(tmp_path / "cache"))
     return folder
 
 
@@ -36,6 +35,8 @@ def test_every_picture_is_ranked_and_everything_else_named(folder, tmp_path, cap
     save_taste(tmp_path / "taste.safetensors", theta, PIXELS)
     out = tmp_path / "out"
     arguments = ["rank", str(folder), "--taste", str(tmp_path / "taste.safetensors"), "--out", str(out), "--count", "4"]
+    refused(capsys, arguments, 2, f"give --encoder {SPEC} to have that code run")
+    arguments += ["--encoder", SPEC]
     assert main(arguments) == 0
     pool = load_pictures(folder)
     scores = dict(zip(pool.vocabulary.all_tokens, encode_files(PixelEncoder(), pool.files) @ theta, strict=True))
@@ -67,10 +68,14 @@ def test_a_taste_about_anything_else_is_refused(folder, tmp_path, capsys):
         refused(capsys, ["rank", str(folder), "--taste", str(taste), "--out", str(tmp_path / "out")], 2, said,
                 "edpbrl ask --pictures")  # fmt: skip
     save_taste(taste, np.ones(5), PIXELS)
-    refused(capsys, ["rank", str(folder), "--taste", str(taste), "--out", str(tmp_path / "out")], 2, "5 features", "12")
+    assert main(["rank", str(folder), "--taste", str(taste), "--out", str(tmp_path / "out"), "--encoder", SPEC]) == 2
+    assert "5 features), got picture:tests.helpers.picture_files:PixelEncoder with 12" in capsys.readouterr().err
+    refused(
+        capsys, ["rank", str(folder), "--taste", str(taste), "--encoder", "minilm"], 2, "with one part 'picture:NAME'"
+    )
     save_taste(taste, np.ones(12), PIXELS)
     refused(capsys, ["rank", str(tmp_path / "none"), "--taste", str(taste)], 2, "Expected a folder of pictures")
     (tmp_path / "empty").mkdir()
-    assert main(["rank", str(tmp_path / "empty"), "--taste", str(taste), "--out", str(tmp_path / "out")]) == 2
+    assert main(["rank", str(tmp_path / "empty"), "--taste", str(taste), "--encoder", SPEC]) == 2
     assert "got none that can be read; it is empty" in capsys.readouterr().err.splitlines()[-1]
     refused(capsys, ["rank", str(folder), "--taste", str(tmp_path / "no.safetensors")], 2, "Expected a taste file")
