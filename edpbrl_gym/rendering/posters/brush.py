@@ -34,18 +34,22 @@ def circle(x: float, y: float, rx: float, ry: float | None = None) -> str:
     return f"M{x - rx:.2f},{y:.2f} " + " ".join("C" + " ".join(texts[i : i + 3]) for i in (0, 3, 6, 9)) + " Z"
 
 
-def ridge(
-    rng: Random, width: float, y: float, swing: float, count: int, bottom: float, *, sharp: bool = False
-) -> str:
+def ridge(rng: Random, width: float, y: float, swing: float, count: int, bottom: float, *, sharp: bool = False) -> str:
     """The path of land below a line of hills, or of sharp peaks, that is wider than the page."""
     step = (width + 2 * _BLEED) / count
     points = [(-_BLEED + i * step, y + swing * rng.uniform(-1, 1)) for i in range(count + 1)]
     if sharp:
-        points = [(x + step * rng.uniform(-0.25, 0.25), y0 - (swing if i % 2 else 0)) for i, (x, y0) in enumerate(points)]
+        points = [
+            (x + step * rng.uniform(-0.25, 0.25), y0 - (swing if i % 2 else 0)) for i, (x, y0) in enumerate(points)
+        ]
     text = f"M{_n(-_BLEED)},{_n(bottom)} L{_n(points[0][0])},{_n(points[0][1])} "
     for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
         half = (x1 - x0) * 0.45
-        text += f"L{_n(x1)},{_n(y1)} " if sharp else f"C{_n(x0 + half)},{_n(y0)} {_n(x1 - half)},{_n(y1)} {_n(x1)},{_n(y1)} "
+        text += (
+            f"L{_n(x1)},{_n(y1)} "
+            if sharp
+            else f"C{_n(x0 + half)},{_n(y0)} {_n(x1 - half)},{_n(y1)} {_n(x1)},{_n(y1)} "
+        )
     return text + f"L{_n(points[-1][0])},{_n(bottom)} Z"
 
 
@@ -55,13 +59,11 @@ class Brush:
     Attributes:
         parts: The elements, from back to front.
         scale: Units of the page in a unit of what is drawn now, for the widths of lines.
-        cuts: Patterns of cut lines that the elements refer to, by name.
     """
 
     def __init__(self, manner: str, tones: dict[str, str], rng: Random) -> None:
         self.parts: list[str] = []
         self.manner, self.tones, self.scale = manner, tones, 1.0
-        self.cuts: dict[str, str] = {}
         self._rng = rng
 
     def add(self, element: str) -> None:
@@ -70,7 +72,7 @@ class Brush:
 
     def plain(self, path: str, fill: str, opacity: float = 1.0, extra: str = "") -> None:
         """Fill a path, whatever the texture."""
-        alpha = "" if opacity == 1 else f' opacity="{opacity:.2f}"'
+        alpha = "" if opacity == 1 else f' fill-opacity="{opacity:.2f}" stroke-opacity="{opacity:.2f}"'
         self.parts.append(f'<path d="{path}" fill="{fill}"{alpha}{extra}/>')
 
     def line(self, path: str, colour: str, width: float, opacity: float = 1.0, extra: str = "") -> None:
@@ -82,7 +84,9 @@ class Brush:
         """Fill a path in the manner of the texture."""
         c, unit = self.tones, 1 / self.scale
         if self.manner == "ink":
-            self.plain(path, fill, opacity, f' stroke="{c["line"]}" stroke-width="{2.3 * unit:.2f}" stroke-linejoin="round"')
+            self.plain(
+                path, fill, opacity, f' stroke="{c["line"]}" stroke-width="{2.3 * unit:.2f}" stroke-linejoin="round"'
+            )
         elif self.manner == "collage":
             self.plain(path, "#000", 0.26, f' transform="translate({1.8 * unit:.2f} {-2.6 * unit:.2f})"')
             if self.scale == 1:
@@ -91,7 +95,7 @@ class Brush:
             self.plain(path, fill, opacity)
         elif self.manner == "wash":
             self.plain(self._wobble(path, 2.4 * unit), mix(fill, c["page"], 0.18), 0.72 * opacity)
-            edge = f' stroke="{mix(fill, c["ink"], 0.3)}" stroke-opacity=".5" stroke-width="{1.3 * unit:.2f}"'
+            edge = f' stroke="{mix(fill, c["ink"], 0.3)}" stroke-width="{1.3 * unit:.2f}"'
             self.plain(self._wobble(path, 1.6 * unit), fill, 0.62 * opacity, edge)
         elif self.manner == "strokes":
             self.plain(self._wobble(path, 2.6 * unit), fill, opacity)
@@ -100,41 +104,11 @@ class Brush:
             self.plain(path, other, 0.85 * opacity, f' transform="translate({-4.5 * unit:.2f} {3.2 * unit:.2f})"')
             self.plain(path, fill, 0.9 * opacity)
         elif self.manner in ("woodcut", "engraved"):
-            self._cut(path, fill, opacity, unit)
+            width = (1.5 if self.manner == "woodcut" else 0.7) * unit
+            tint = fill if self.manner == "woodcut" else mix(fill, c["page"], 0.12)
+            self.plain(path, tint, opacity, f' stroke="{c["line"]}" stroke-width="{width:.2f}" stroke-linejoin="round"')
         else:
             self.plain(path, fill, opacity)
-
-    def _cut(self, path: str, fill: str, opacity: float, unit: float) -> None:
-        """Lines cut into a block or a plate, equally far apart at all scales."""
-        c = self.tones
-        dark = difference(fill, c["page"]) > difference(fill, c["line"])
-        edge = f' stroke="{c["line"]}" stroke-width="{(1.3 if self.manner == "woodcut" else 0.6) * unit:.2f}"'
-        if self.manner == "engraved":
-            fill = mix(fill, c["page"], 0.3 if dark else 0.5)
-        self.plain(path, fill, opacity, edge)
-        self.plain(path, f"url(#{self._pattern(dark, unit)})", opacity)
-
-    def _pattern(self, dark: bool, unit: float) -> str:
-        """The name of the pattern of lines for dark or light colours."""
-        c = self.tones
-        name = f"cut-{'dark' if dark else 'light'}-{1000 * unit:.0f}-{c['line'][1:]}"
-        if name not in self.cuts:
-            if self.manner == "woodcut":
-                colour, alpha = (c["page"], 0.62) if dark else (c["line"], 0.5)
-                width, height = 64, 11
-                lines = "M0,3 C16,0.6 44,0.6 62,3 C44,4 16,4 0,3 Z M-34,8.5 C-20,6.6 14,6.6 30,8.5 C14,9.3 -20,9.3 -34,8.5 Z"
-                lines += "M30,8.5 C44,6.6 78,6.6 94,8.5 C78,9.3 44,9.3 30,8.5 Z"
-                drawn = f'<path d="{lines}" fill="{colour}" opacity="{alpha}"/>'
-            else:
-                width = height = 5
-                lines = "M0,1.2 L5,1.2 M0,3.7 L5,3.7" + (" M1.2,0 L1.2,5 M3.7,0 L3.7,5" if dark else "")
-                drawn = f'<path d="{lines}" stroke="{c["line"]}" stroke-width="{0.95 if dark else 0.7}" opacity=".85"/>'
-            turn = "rotate(-38)" if self.manner == "engraved" else ""
-            self.cuts[name] = (
-                f'<pattern id="{name}" width="{width}" height="{height}" patternUnits="userSpaceOnUse" '
-                f'patternTransform="scale({unit:.4f}) {turn}">{drawn}</pattern>'
-            )
-        return name
 
     def _wobble(self, path: str, reach: float) -> str:
         """The path with its points moved a little."""

@@ -66,7 +66,10 @@ def window(form: str, w: float, h: float) -> str:
     if form == "panels":
         side, gap = w * 0.272, w * 0.03
         left = (w - 3 * side - 2 * gap) / 2
-        return " ".join(rect(left + i * (side + gap), h * (0.06 if i != 1 else 0.025), side, h * (0.88 if i != 1 else 0.95)) for i in range(3))
+        return " ".join(
+            rect(left + i * (side + gap), h * (0.06 if i != 1 else 0.025), side, h * (0.88 if i != 1 else 0.95))
+            for i in range(3)
+        )
     return ""
 
 
@@ -83,5 +86,7 @@ def leaves(b: Brush, w: float, h: float, rng: Random) -> None:
             leaf = f"M0,0 C{long * 0.25:.1f},{-wide:.1f} {long * 0.7:.1f},{-wide:.1f} {long:.1f},0 C{long * 0.7:.1f},{wide:.1f} {long * 0.25:.1f},{wide:.1f} 0,0 Z"
             colour = dark if i % 3 else mix(dark, b.tones["near"], 0.4)
             vein = mix(dark, b.tones["mid"], 0.3)
-            parts = [f'<path d="{leaf}" fill="{colour}"/><path d="M0,0 L{long * 0.9:.1f},0" stroke="{vein}" stroke-width="1"/>']
+            parts = [
+                f'<path d="{leaf}" fill="{colour}"/><path d="M0,0 L{long * 0.9:.1f},0" stroke="{vein}" stroke-width="1"/>'
+            ]
             b.group(f"translate({x0:.0f} {y0:.0f}) rotate({angle:.1f})", parts)

@@ -34,16 +34,23 @@ def far(s: Stage) -> None:
     elif ground == "blossom":
         x, rise = w * (0.2 if s.places[0] >= w / 2 else 0.8), 118 * unit
         cone = f"M{x - 200},{y} C{x - 90},{y - 30} {x - 50},{y - rise} {x - 22},{y - rise} L{x + 22},{y - rise} "
-        b.shape(cone + f"C{x + 50},{y - rise} {x + 90},{y - 30} {x + 200},{y} L{x + 200},{h} L{x - 200},{h} Z", c["far"])
+        b.shape(
+            cone + f"C{x + 50},{y - rise} {x + 90},{y - 30} {x + 200},{y} L{x + 200},{h} L{x - 200},{h} Z", c["far"]
+        )
         cap = f"M{x - 44},{y - 0.72 * rise} C{x - 34},{y - 0.86 * rise} {x - 30},{y - rise} {x - 22},{y - rise} "
         cap += f"L{x + 22},{y - rise} C{x + 30},{y - rise} {x + 34},{y - 0.86 * rise} {x + 44},{y - 0.72 * rise} "
-        cap += f"L{x + 26},{y - 0.8 * rise} L{x + 12},{y - 0.7 * rise} L{x},{y - 0.8 * rise} L{x - 14},{y - 0.68 * rise} "
+        cap += (
+            f"L{x + 26},{y - 0.8 * rise} L{x + 12},{y - 0.7 * rise} L{x},{y - 0.8 * rise} L{x - 14},{y - 0.68 * rise} "
+        )
         b.shape(cap + f"L{x - 26},{y - 0.79 * rise} Z", c["paper"])
         b.shape(ridge(rng, w, y - 8, 10, 5, h), mix(c["far"], c["mid"], 0.5))
     elif ground == "moon":
         x, r = w * rng.choice((0.2, 0.8)), 52 * unit
         b.shape(circle(x, s.height * 0.2, r), c["mid"])
-        b.shape(f"M{x - 1.75 * r},{s.height * 0.2 + 0.5 * r} C{x - r},{s.height * 0.2 + 0.75 * r} {x + r},{s.height * 0.2 + 0.1 * r} {x + 1.75 * r},{s.height * 0.2 - 0.5 * r} C{x + 1.2 * r},{s.height * 0.2 + 0.25 * r} {x - r},{s.height * 0.2 + r} {x - 1.75 * r},{s.height * 0.2 + 0.5 * r} Z", c["glow"])
+        b.shape(
+            f"M{x - 1.75 * r},{s.height * 0.2 + 0.5 * r} C{x - r},{s.height * 0.2 + 0.75 * r} {x + r},{s.height * 0.2 + 0.1 * r} {x + 1.75 * r},{s.height * 0.2 - 0.5 * r} C{x + 1.2 * r},{s.height * 0.2 + 0.25 * r} {x - r},{s.height * 0.2 + r} {x - 1.75 * r},{s.height * 0.2 + 0.5 * r} Z",
+            c["glow"],
+        )
     elif ground in ("plain", "tulips"):
         b.shape(ridge(rng, w, y - 16 * unit, 14 * unit, 5, h), c["far"])
     elif ground == "sill":
@@ -67,7 +74,10 @@ def near(s: Stage) -> None:
         b.shape(ridge(rng, w, s.base - 10, 9, 3, h + bleed), mix(sand, c["paper"], 0.5))
         b.shape(ridge(rng, w, s.base + 2, 8, 3, h + bleed), sand)
     elif ground in ("alps", "forest"):
-        b.shape(_trees(rng, w, y + depth * 0.1, 26, h) if ground == "alps" else ridge(rng, w, y + depth * 0.14, 10, 4, h), c["mid"])
+        b.shape(
+            _trees(rng, w, y + depth * 0.1, 26, h) if ground == "alps" else ridge(rng, w, y + depth * 0.14, 10, 4, h),
+            c["mid"],
+        )
         if s.subject.stands == "ridge":
             b.shape(_trees(rng, w, y + depth * 0.42, 44, h + bleed), c["near"])
         else:
@@ -77,7 +87,9 @@ def near(s: Stage) -> None:
         b.shape(ridge(rng, w, s.base - 2, 10, 3, h + bleed), c["near"])
     elif ground in ("valley", "plain", "blossom"):
         b.shape(ridge(rng, w, y + depth * 0.04, 6 if ground == "plain" else 16, 4, h), c["mid"])
-        b.shape(ridge(rng, w, y + depth * 0.3, 3 if ground == "plain" else 14, 3, h + bleed), mix(c["mid"], c["near"], 0.5))
+        b.shape(
+            ridge(rng, w, y + depth * 0.3, 3 if ground == "plain" else 14, 3, h + bleed), mix(c["mid"], c["near"], 0.5)
+        )
         if ground == "blossom":
             _hill(s, c["near"], 0.16)
             _blossoms(s, rng)
@@ -86,7 +98,10 @@ def near(s: Stage) -> None:
     elif ground == "tulips":
         _rows(s)
     elif ground == "moon":
-        b.shape(f"M{-bleed},{h + bleed} L{-bleed},{y + depth * 0.5} C{w * 0.2},{y - depth * 0.1} {w * 0.8},{y - depth * 0.1} {w + bleed},{y + depth * 0.5} L{w + bleed},{h + bleed} Z", c["near"])
+        b.shape(
+            f"M{-bleed},{h + bleed} L{-bleed},{y + depth * 0.5} C{w * 0.2},{y - depth * 0.1} {w * 0.8},{y - depth * 0.1} {w + bleed},{y + depth * 0.5} L{w + bleed},{h + bleed} Z",
+            c["near"],
+        )
         for _ in range(7):
             x, z = rng.uniform(0, w), y + depth * rng.uniform(0.35, 0.95)
             r = 5 + 16 * (z - y) / depth * rng.uniform(0.6, 1.2)
@@ -202,7 +217,14 @@ def _blossoms(s: Stage, rng: Random) -> None:
     for y0, reach, drop in ((20, 150, 40), (64, 110, 62)):
         ends = [(t * reach * k, (y0 + drop * t * t) * k) for t in (0, 0.35, 0.7, 1.0)]
         xs = [(x if left else w - x, y) for x, y in ends]
-        b.line(f"M{-40 if left else w + 40},{y0 * k - 12:.1f} " + " ".join(f"L{x:.1f},{y:.1f}" for x, y in xs), c["ink"], 3.2 * k)
+        b.line(
+            f"M{-40 if left else w + 40},{y0 * k - 12:.1f} " + " ".join(f"L{x:.1f},{y:.1f}" for x, y in xs),
+            c["ink"],
+            3.2 * k,
+        )
         for x, y in xs[1:]:
             for _ in range(6):
-                b.plain(circle(x + rng.gauss(0, 12) * k, y + rng.gauss(0, 9) * k, rng.uniform(4, 8) * k), rng.choice(colours))
+                b.plain(
+                    circle(x + rng.gauss(0, 12) * k, y + rng.gauss(0, 9) * k, rng.uniform(4, 8) * k),
+                    rng.choice(colours),
+                )

@@ -15,19 +15,11 @@ def sky(s: Stage) -> str:
     """Draw the sky; returns the colour behind most of the subject."""
     b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
     high, low = c["high"], c["low"]
-    if s.brush.manner in ("plain", "misaligned", "collage", "woodcut", "engraved"):  # flat inks: a few bands
-        bands = 5
-        b.plain(rect(-90, -90, w + 180, h + 180), high)
-        for i in range(1, bands):
-            top = y * (i / bands) ** 0.9
-            b.shape(rect(-90, top, w + 180, h - top + 90), mix(high, low, i / (bands - 1)))
-    else:
-        name = f"sky{high[1:]}{low[1:]}{y:.0f}"
-        b.add(
-            f'<linearGradient id="{name}" gradientUnits="userSpaceOnUse" x1="0" y1="0" x2="0" y2="{y:.0f}">'
-            f'<stop offset=".1" stop-color="{high}"/><stop offset="1" stop-color="{low}"/></linearGradient>'
-        )
-        b.plain(rect(-90, -90, w + 180, h + 180), f"url(#{name})")
+    bands = 6 if b.manner in ("collage", "misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
+    b.plain(rect(-90, -90, w + 180, h + 180), high)
+    for i in range(1, bands):
+        draw = b.shape if b.manner == "collage" else b.plain
+        draw(rect(-90, y * i / bands, w + 180, h - y * i / bands + 90), mix(high, low, i / (bands - 1)))
     _LIGHTS[s.light](s)
     return mix(high, low, 0.55)
 
@@ -73,7 +65,11 @@ def _midday(s: Stage) -> None:
 def _night(s: Stage) -> None:
     c, w, y = s.tones, s.width, s.horizon
     band = f"M{-40},{y * 0.9:.0f} C{w * 0.3:.0f},{y * 0.7:.0f} {w * 0.5:.0f},{y * 0.2:.0f} {w + 60:.0f},{-40} "
-    s.brush.plain(band + f"L{w + 90:.0f},{y * 0.2:.0f} C{w * 0.7:.0f},{y * 0.4:.0f} {w * 0.5:.0f},{y * 0.9:.0f} 60,{y:.0f} Z", c["low"], 0.35)
+    s.brush.plain(
+        band + f"L{w + 90:.0f},{y * 0.2:.0f} C{w * 0.7:.0f},{y * 0.4:.0f} {w * 0.5:.0f},{y * 0.9:.0f} 60,{y:.0f} Z",
+        c["low"],
+        0.35,
+    )
     _stars(s, 210, large=9)
 
 
@@ -90,7 +86,10 @@ def _full_moon(s: Stage) -> None:
 def _crescent(s: Stage) -> None:
     b, c, x, y, r = s.brush, s.tones, _side(s), s.height * 0.17, 34
     _stars(s, 16)
-    b.shape(f"M{x - 10},{y - r} C{x + 34},{y - r} {x + 34},{y + r} {x - 10},{y + r} C{x + 14},{y + r * 0.62} {x + 14},{y - r * 0.62} {x - 10},{y - r} Z", c["glow"])
+    b.shape(
+        f"M{x - 10},{y - r} C{x + 34},{y - r} {x + 34},{y + r} {x - 10},{y + r} C{x + 14},{y + r * 0.62} {x + 14},{y - r * 0.62} {x - 10},{y - r} Z",
+        c["glow"],
+    )
 
 
 def _rays(s: Stage) -> None:
@@ -123,18 +122,41 @@ def _northern_lights(s: Stage) -> None:
 
 
 def _cloud(x: float, y: float, size: float) -> str:
-    points = ((-60, 0), (-60, -17, -38, -20, -34, -17), (-32, -38, -2, -42, 6, -24), (16, -34, 36, -28, 36, -12), (48, -16, 62, -10, 62, 0))
+    points = (
+        (-60, 0),
+        (-60, -17, -38, -20, -34, -17),
+        (-32, -38, -2, -42, 6, -24),
+        (16, -34, 36, -28, 36, -12),
+        (48, -16, 62, -10, 62, 0),
+    )
     text = f"M{x + points[0][0] * size:.1f},{y:.1f} "
     for p in points[1:]:
-        text += "C" + " ".join(f"{x + i * size:.1f},{y + j * size:.1f}" for i, j in zip(p[::2], p[1::2], strict=True)) + " "
+        text += (
+            "C" + " ".join(f"{x + i * size:.1f},{y + j * size:.1f}" for i, j in zip(p[::2], p[1::2], strict=True)) + " "
+        )
     return text + "Z"
 
 
 def _storm(s: Stage) -> None:
     b, c, rng, w, h = s.brush, s.tones, s.rng("storm"), s.width, s.height
     x, y = _side(s), h * 0.16
-    bolt = ((6, 0), (-24, 74), (-4, 70), (-34, 150), (-16, 144), (-44, 218), (18, 124), (0, 128), (28, 58), (10, 62), (30, 0))
-    b.plain("M" + " L".join(f"{x + i * 1.1:.1f},{y + j * min(1.15, s.horizon / 290):.1f}" for i, j in bolt) + " Z", c["glow"])
+    bolt = (
+        (6, 0),
+        (-24, 74),
+        (-4, 70),
+        (-34, 150),
+        (-16, 144),
+        (-44, 218),
+        (18, 124),
+        (0, 128),
+        (28, 58),
+        (10, 62),
+        (30, 0),
+    )
+    b.plain(
+        "M" + " L".join(f"{x + i * 1.1:.1f},{y + j * min(1.15, s.horizon / 290):.1f}" for i, j in bolt) + " Z",
+        c["glow"],
+    )
     for row, (level, colour) in enumerate(((0.2, 0.3), (0.13, 0.55), (0.05, 0.8))):
         for i in range(5):
             at = (i / 4 + rng.uniform(-0.1, 0.1)) * w
@@ -144,7 +166,9 @@ def _storm(s: Stage) -> None:
 
 def _clouds(s: Stage) -> None:
     rng, w = s.rng("clouds"), s.width
-    for i, (x, y, size) in enumerate(((0.2, 0.13, 1.15), (0.82, 0.22, 1.35), (0.1, 0.36, 0.85), (0.62, 0.08, 0.6), (0.9, 0.44, 0.8))):
+    for i, (x, y, size) in enumerate(
+        ((0.2, 0.13, 1.15), (0.82, 0.22, 1.35), (0.1, 0.36, 0.85), (0.62, 0.08, 0.6), (0.9, 0.44, 0.8))
+    ):
         place = (x + rng.uniform(-0.07, 0.07)) * w
         at = s.horizon * (y * 1.35 + rng.uniform(-0.03, 0.03))
         s.brush.plain(_cloud(place + 5, at + 5, size), s.tones["high"] if i % 2 else s.tones["far"], 0.5)
@@ -154,7 +178,10 @@ def _clouds(s: Stage) -> None:
 def _rings(s: Stage) -> None:
     c, x, y = s.tones, _side(s), s.height * 0.3
     for i, r in enumerate((330, 285, 240, 198, 158, 120, 84)):
-        s.brush.shape(circle(x, y, r), (mix(c["high"], c["glow"], 0.25 + 0.1 * i), mix(c["high"], c["accent"], 0.2 + 0.06 * i))[i % 2])
+        s.brush.shape(
+            circle(x, y, r),
+            (mix(c["high"], c["glow"], 0.25 + 0.1 * i), mix(c["high"], c["accent"], 0.2 + 0.06 * i))[i % 2],
+        )
     s.brush.shape(circle(x, y, 48), c["glow"])
 
 
@@ -163,7 +190,9 @@ def _eclipse(s: Stage) -> None:
     _stars(s, 40)
     for i in range(28):
         a, r = i * math.pi / 14, (100, 78, 88, 74)[i % 4]
-        tip, left, right = ((x + d * math.cos(a + e), y + d * math.sin(a + e)) for d, e in ((r, 0), (52, -0.09), (52, 0.09)))
+        tip, left, right = (
+            (x + d * math.cos(a + e), y + d * math.sin(a + e)) for d, e in ((r, 0), (52, -0.09), (52, 0.09))
+        )
         b.plain("M" + " L".join(f"{i:.1f},{j:.1f}" for i, j in (tip, left, right)) + " Z", c["glow"], 0.85)
     b.plain(circle(x, y, 60), c["glow"])
     b.shape(circle(x, y, 53), mix(c["ink"], "#000000", 0.35))
@@ -174,7 +203,12 @@ def _beam(s: Stage) -> None:
     start = s.width * (0.1 if x > s.width * 0.5 else 0.9)
     for spread, alpha in ((1.7, 0.3), (1.2, 0.5)):
         path = f"M{start - 12:.0f},-95 L{start + 12:.0f},-95 L{x + spread * r:.0f},{s.base + 6:.0f} "
-        b.plain(path + f"C{x + spread * r * 0.6:.0f},{s.base + 20:.0f} {x - spread * r * 0.6:.0f},{s.base + 20:.0f} {x - spread * r:.0f},{s.base + 6:.0f} Z", c["glow"], alpha)
+        b.plain(
+            path
+            + f"C{x + spread * r * 0.6:.0f},{s.base + 20:.0f} {x - spread * r * 0.6:.0f},{s.base + 20:.0f} {x - spread * r:.0f},{s.base + 6:.0f} Z",
+            c["glow"],
+            alpha,
+        )
 
 
 _LIGHTS = {
@@ -187,7 +221,10 @@ _LIGHTS = {
     "thick morning fog": _fog,
     "green northern lights": _northern_lights,
     "dark storm with lightning": _storm,
-    "slanting rain": lambda s: [s.brush.plain(_cloud(s.width * x, s.horizon * y, k), s.tones["near"], 0.45) for x, y, k in ((0.2, 0.14, 1.5), (0.75, 0.1, 1.9))],
+    "slanting rain": lambda s: [
+        s.brush.plain(_cloud(s.width * x, s.horizon * y, k), s.tones["near"], 0.45)
+        for x, y, k in ((0.2, 0.14, 1.5), (0.75, 0.1, 1.9))
+    ],
     "softly falling snow": lambda s: None,
     "drifting white clouds": _clouds,
     "rings of light around the sun": _rings,
@@ -203,7 +240,11 @@ def weather(s: Stage) -> None:
         for i in range(5):
             y, x = s.horizon - 40 + i * (s.depth + 40) / 5, rng.uniform(-0.3, 0.5) * w
             long, tall = w * rng.uniform(0.8, 1.3), rng.uniform(10, 20)
-            b.plain(f"M{x:.0f},{y:.0f} C{x + long * 0.2:.0f},{y - tall:.0f} {x + long * 0.8:.0f},{y - tall:.0f} {x + long:.0f},{y:.0f} C{x + long * 0.8:.0f},{y + tall:.0f} {x + long * 0.2:.0f},{y + tall:.0f} {x:.0f},{y:.0f} Z", c["low"], 0.62)
+            b.plain(
+                f"M{x:.0f},{y:.0f} C{x + long * 0.2:.0f},{y - tall:.0f} {x + long * 0.8:.0f},{y - tall:.0f} {x + long:.0f},{y:.0f} C{x + long * 0.8:.0f},{y + tall:.0f} {x + long * 0.2:.0f},{y + tall:.0f} {x:.0f},{y:.0f} Z",
+                c["low"],
+                0.62,
+            )
     elif s.mood == "rain":
         for width, alpha, count in ((1.1, 0.5, 130), (1.9, 0.75, 60)):
             path = ""
@@ -213,4 +254,9 @@ def weather(s: Stage) -> None:
             b.line(path, mix(c["paper"], c["high"], 0.15), width, alpha)
     elif s.mood == "snow":
         for size, count in ((1.5, 130), (2.7, 70), (4.4, 24)):
-            b.plain("".join(circle(rng.uniform(0, w), rng.uniform(0, h), size * rng.uniform(0.8, 1.1)) for _ in range(count)), mix(c["page"], "#ffffff", 0.6))
+            b.plain(
+                "".join(
+                    circle(rng.uniform(0, w), rng.uniform(0, h), size * rng.uniform(0.8, 1.1)) for _ in range(count)
+                ),
+                mix(c["page"], "#ffffff", 0.6),
+            )

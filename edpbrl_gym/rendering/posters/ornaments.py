@@ -105,8 +105,15 @@ def _triangles(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     side = w / count
     colours = (c["accent"], c["near"], c["glow"], c["mid"])
     for i in range(count):
-        b.plain(f"M{i * side:.1f},{top + 54} L{(i + 0.5) * side:.1f},{top + 8} L{(i + 1) * side:.1f},{top + 54} Z", colours[i % 4])
-        b.plain(f"M{(i - 0.5) * side:.1f},{top + 8} L{i * side:.1f},{top + 54} L{(i + 0.5) * side:.1f},{top + 8} Z", c["line"], 0.9)
+        b.plain(
+            f"M{i * side:.1f},{top + 54} L{(i + 0.5) * side:.1f},{top + 8} L{(i + 1) * side:.1f},{top + 54} Z",
+            colours[i % 4],
+        )
+        b.plain(
+            f"M{(i - 0.5) * side:.1f},{top + 8} L{i * side:.1f},{top + 54} L{(i + 0.5) * side:.1f},{top + 8} Z",
+            c["line"],
+            0.9,
+        )
     b.plain(rect(0, top, w, 5), c["line"])
     b.plain(rect(0, h - 5, w, 5), c["line"])
 
@@ -129,8 +136,14 @@ def _seal(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     b.plain(rect(x, y, wide, tall), c["page"], 1, f' stroke="{c["line"]}" stroke-width="2"')
     at = y + 14
     while at + 26 < y + tall:  # strokes that look like writing
-        marks = [f"M{x + 11},{at + 4} L{x + 29},{at + 3}", f"M{x + 20},{at} L{x + 20 + rng.uniform(-3, 3):.1f},{at + 22}"]
-        marks += [f"M{x + 12},{at + rng.uniform(9, 13):.1f} L{x + 28},{at + rng.uniform(9, 13):.1f}", f"M{x + 20},{at + 12} L{x + rng.choice((11, 29))},{at + 22}"]
+        marks = [
+            f"M{x + 11},{at + 4} L{x + 29},{at + 3}",
+            f"M{x + 20},{at} L{x + 20 + rng.uniform(-3, 3):.1f},{at + 22}",
+        ]
+        marks += [
+            f"M{x + 12},{at + rng.uniform(9, 13):.1f} L{x + 28},{at + rng.uniform(9, 13):.1f}",
+            f"M{x + 20},{at + 12} L{x + rng.choice((11, 29))},{at + 22}",
+        ]
         b.line(" ".join(marks), c["line"], 2.4)
         at += 31
     b.plain(f"M{x + 3},{y + tall + 10} h34 v34 h-34 Z", _RED, 1, ' stroke="#9d2417" stroke-width="1.5"')
@@ -156,7 +169,9 @@ def _stripes(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     for i, colour in enumerate((c["line"], c["accent"], c["glow"], c["mid"], c["page"])):
         z = h * 0.98 - 17 * (4 - i)
         path = f"M-20,{z:.0f} C{w * 0.45 + 9 * i:.0f},{z:.0f} {w * 0.62 + 9 * i:.0f},{z - 20:.0f} {w * 0.72 + 17 * i:.0f},{h * 0.5:.0f} "
-        path += f"C{w * 0.76 + 17 * i:.0f},{h * 0.3:.0f} {w * 0.78 + 17 * i:.0f},{h * 0.1:.0f} {w * 0.78 + 17 * i:.0f},-20"
+        path += (
+            f"C{w * 0.76 + 17 * i:.0f},{h * 0.3:.0f} {w * 0.78 + 17 * i:.0f},{h * 0.1:.0f} {w * 0.78 + 17 * i:.0f},-20"
+        )
         b.plain(path, "none", 1, f' stroke="{colour}" stroke-width="17.6"')
 
 

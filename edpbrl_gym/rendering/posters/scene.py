@@ -43,11 +43,14 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     left, top, right, bottom = ornament.inset
     w, h = page_w - left - right, page_h - top - bottom
     picture = Brush(manner, c, page._rng)
-    picture.cuts = page.cuts
     _picture(picture, chosen, w, h, seed)
-    corner = f' rx="{ornament.corner}"' if ornament.corner else ""
-    page.add(f'<clipPath id="picture"><rect width="{w:.1f}" height="{h:.1f}"{corner}/></clipPath>')
-    page.group(f"translate({left} {top})", [f'<g clip-path="url(#picture)">{"".join(picture.parts)}</g>'])
+    page.group(f"translate({left} {top})", picture.parts)
+    if any(ornament.inset):  # covering is quicker than clipping
+        hole = f"M{left},{top} h{w:.1f} v{h:.1f} h{-w:.1f} Z"
+        if ornament.corner:
+            r, x, y = ornament.corner, left + w, top + h
+            hole = f"M{left + r},{top} L{x - r:.1f},{top} Q{x:.1f},{top} {x:.1f},{top + r} L{x:.1f},{y - r:.1f} Q{x:.1f},{y:.1f} {x - r:.1f},{y:.1f} L{left + r},{y:.1f} Q{left},{y:.1f} {left},{y - r:.1f} L{left},{top + r} Q{left},{top} {left + r},{top} Z"
+        page.plain(rect(-99, -99, page_w + 198, page_h + 198) + hole, c["page"], 1, ' fill-rule="evenodd"')
     rng = Random(derive_seed(seed, "posters", "page"))
     if manner == "wash":
         overlay(page, page_w, page_h, rng)
@@ -56,8 +59,7 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
         overlay(page, page_w, page_h, rng)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {page_w:.2f} {page_h:.2f}" preserveAspectRatio="none"><defs>{"".join(page.cuts.values())}</defs>'
-        f"{''.join(page.parts)}</svg>"
+        f'viewBox="0 0 {page_w:.2f} {page_h:.2f}" preserveAspectRatio="none">{"".join(page.parts)}</svg>'
     )
 
 
@@ -68,7 +70,6 @@ def _picture(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) ->
         gap = 9.0
         for i in range(4):
             own = Brush(b.manner, _turned(b.tones, i), b._rng)
-            own.cuts = b.cuts
             _landscape(own, chosen, how, w, h, seed + i)
             scale_x, scale_y = (w - gap) / 2 / w, (h - gap) / 2 / h
             b.add(f'<clipPath id="cell{i}"><rect width="{w:.1f}" height="{h:.1f}"/></clipPath>')
@@ -77,17 +78,23 @@ def _picture(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) ->
             b.group(f"translate({x:.1f} {y:.1f}) scale({scale_x:.4f} {scale_y:.4f})", cell)
         return
     own = Brush(b.manner, b.tones, b._rng)
-    own.cuts = b.cuts
     _landscape(own, chosen, how, w, h, seed)
     path = window(how.form, w, h)
     if how.form == "tilt":
         b.group(f"rotate(-13 {w / 2:.1f} {h / 2:.1f})", own.parts)
     elif path:
         c = b.tones
-        wall = {"round": c["page"], "strip": c["page"], "panels": c["page"], "arch": mix(c["near"], c["ink"], 0.15)}[how.form]
-        b.plain(rect(0, 0, w, h), wall)
-        b.add(f'<clipPath id="window"><path d="{path}"/></clipPath><g clip-path="url(#window)">{"".join(own.parts)}</g>')
-        b.plain(path, "none", 1, f' stroke="{c["accent"] if how.form in ("arch", "round") else c["line"]}" stroke-width="{4 if how.form in ("arch", "round") else 1.5}"')
+        wall = {"round": c["page"], "strip": c["page"], "panels": c["page"], "arch": mix(c["near"], c["ink"], 0.15)}[
+            how.form
+        ]
+        b.parts += own.parts
+        b.plain(rect(-99, -99, w + 198, h + 198) + path, wall, 1, ' fill-rule="evenodd"')
+        b.plain(
+            path,
+            "none",
+            1,
+            f' stroke="{c["accent"] if how.form in ("arch", "round") else c["line"]}" stroke-width="{4 if how.form in ("arch", "round") else 1.5}"',
+        )
     else:
         b.parts += own.parts
 
@@ -160,6 +167,8 @@ def _mirror(s: Stage, behind: str) -> None:
     while z < h:
         for _ in range(3):
             x, long = rng.uniform(-30, w), rng.uniform(24, 110)
-            b.line(f"M{x:.1f},{z:.1f} L{x + long:.1f},{z:.1f}", rng.choice((c["paper"], c["near"])), 0.6 + step * 0.12, 0.5)
+            b.line(
+                f"M{x:.1f},{z:.1f} L{x + long:.1f},{z:.1f}", rng.choice((c["paper"], c["near"])), 0.6 + step * 0.12, 0.5
+            )
         z += step
         step *= 1.16

@@ -110,7 +110,7 @@ def draw_subject(brush: Brush, which: Subject, x: float, y: float, size: float, 
     """
     colours = _tones(brush.tones, behind)
     own = Brush(brush.manner, brush.tones, brush._rng)
-    own.scale, own.cuts = size, brush.cuts
+    own.scale = size
     for tone, path, width in which.shapes:
         twice = [""] if not tone.startswith("~") else ["", "mirrored"]
         for side in twice:

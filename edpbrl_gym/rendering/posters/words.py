@@ -33,7 +33,9 @@ def _words(text: str) -> str:
 @functools.cache
 def _phrases() -> tuple[tuple[str, str, str], ...]:
     """Words, step and token: every token without its article, then a subject's last word alone; longer ones first."""
-    whole = [(re.sub(r"^(a|an|the) ", "", _words(token)), step, token) for step, all_ in STEPS.items() for token in all_]
+    whole = [
+        (re.sub(r"^(a|an|the) ", "", _words(token)), step, token) for step, all_ in STEPS.items() for token in all_
+    ]
     last = [(_words(token).rpartition(" ")[2], "subject", token) for token in SUBJECTS]
     return (*sorted(whole, key=lambda row: -len(row[0])), *last)
 
