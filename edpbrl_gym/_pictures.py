@@ -8,7 +8,7 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ _OPENING = threading.Lock()  # warning filters belong to the process, not to a t
 
 
 @contextmanager
-def _opened(source: str | os.PathLike[str] | bytes, formats: Sequence[str], named: str) -> Iterator[Image]:
+def _opened(source: str | os.PathLike[str] | bytes, formats: tuple[str, ...], named: str) -> Iterator[Image]:
     """Open a picture whose pixels are read in the block; what goes wrong there is a ValueError that names it."""
     from PIL import Image, UnidentifiedImageError
 

@@ -180,11 +180,12 @@ def _rows(table: Path, folder: Path, found: list[Path], left_out: dict[str, str]
 def _distinct(rows: Sequence[tuple[str, Path]], folder: Path) -> list[str]:
     """The texts, with the file's name where several are equal, or with its path, or a number."""
     names = [text for text, _ in rows]
-    more = [lambda file: file.name, lambda file: _label(folder, file)]
-    for added in more:
+    for whole in (False, True):
         times = Counter(map(fold, names))
         names = [
-            name if times[fold(name)] == 1 else f"{text[:_SHORT]} ({_printable(added(file))})"
+            name
+            if times[fold(name)] == 1
+            else f"{text[:_SHORT]} ({_label(folder, file) if whole else _printable(file.name)})"
             for name, (text, file) in zip(names, rows, strict=True)
         ]
     seen: set[str] = set()
