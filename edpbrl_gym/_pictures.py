@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["FORMATS", "MAX_PIXELS", "check_pictures", "converted", "open_picture"]
+__all__ = ["FORMATS", "MAX_PIXELS", "as_png", "check_pictures", "converted", "open_picture"]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
 
 
+_PNG = b"\x89PNG\r\n\x1a\n"
 _OPENING = threading.Lock()  # warning filters belong to the process, not to a thread
 
 
@@ -83,3 +84,42 @@ def converted(image: Image | str | os.PathLike[str], mode: str) -> Image:
         return image.convert(mode)
     with open_picture(image) as opened:
         return opened.convert(mode)
+
+
+def as_png(data: bytes) -> tuple[bytes, tuple[int, int]]:
+    """A picture as a PNG in RGB, on white where it is transparent, without what is written beside it; and its size.
+
+    A PNG in RGB keeps its bytes, but for texts in it, such as a prompt.
+
+    Raises:
+        ValueError: It is no picture, or is cut or damaged.
+    """
+    if data.startswith(_PNG):
+        data = _pixels_of(data)
+    with open_picture(data) as picture:
+        size = picture.size
+        if picture.format == "PNG" and picture.mode == "RGB" and "transparency" not in picture.info:
+            return data, size
+        from PIL import Image
+
+        paper = Image.new("RGBA", size, "white")
+        paper.alpha_composite(picture.convert("RGBA"))
+        stream = io.BytesIO()
+        paper.convert("RGB").save(stream, format="PNG")
+    return stream.getvalue(), size
+
+
+def _pixels_of(data: bytes) -> bytes:
+    """A PNG with the chunks that its pixels need, each with its check sum, up to the last one."""
+    kept, place, kind = [_PNG], len(_PNG), b""
+    while kind != b"IEND":
+        end = place + 12 + int.from_bytes(data[place : place + 4], "big")
+        chunk = data[place:end]
+        if len(chunk) < end - place or len(chunk) < 12:
+            raise ValueError(f"Expected a whole PNG, got {len(data):,} bytes of one that is cut")
+        if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
+            raise ValueError(f"Expected a whole PNG, got one with damage at byte {place:,} of {len(data):,}")
+        kind, place = chunk[4:8], end
+        if kind[:1].isupper() or kind in (b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP"):
+            kept.append(chunk)
+    return b"".join(kept)
