@@ -18,7 +18,7 @@ from edpbrl_gym._validation import did_you_mean, known_name
 from edpbrl_gym.rendering.base import Renderer
 from edpbrl_gym.rendering.cached import CachedRenderer
 
-__all__ = ["BACK_ENDS", "load_renderer", "renderer_needs", "renderer_options"]
+__all__ = ["BACK_ENDS", "load_renderer", "option_value", "renderer_forms", "renderer_needs", "renderer_options"]
 
 
 class BackEnd(NamedTuple):
@@ -60,6 +60,12 @@ BACK_ENDS: dict[str, BackEnd] = {
         is_address=True,
         fragment="model",
     ),
+    "folder": BackEnd(
+        "edpbrl_gym.rendering.folder:FolderRenderer",
+        "pictures that exist: a folder, or a table of files and prompts",
+        ("PIL",),
+        "pictures",
+    ),
 }
 """Kind of renderer -> what it is; the first is meant by a source alone."""
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -84,15 +90,26 @@ def _parts(spec: str) -> tuple[str, list[str]]:
             problem = f"got {_shown(spec)!r}{meant}"
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
-    forms = "; ".join(row.form(kind) for kind, row in BACK_ENDS.items())
-    raise ValueError(
-        f"Expected a renderer of one of the forms {forms}; 'package.module:Class' (a renderer of your own); {problem}"
-    )
+    raise ValueError(f"Expected a renderer of one of the forms {renderer_forms()}; {problem}")
 
 
 def _shown(spec: str) -> str:
     """A renderer as messages name it: without what may be a password or a key in an address."""
     return re.sub(r"(//)[^/?#]*@", r"\1***@", spec).partition("?")[0]
+
+
+def renderer_forms() -> str:
+    """The names of renderers, in words."""
+    forms = [row.form(kind) for kind, row in BACK_ENDS.items()]
+    return "; ".join([*forms, "'package.module:Class' (a renderer of your own)"])
+
+
+def option_value(text: str) -> Any:
+    """The value of an option in a text: a number, true, false, null, a text in double quotes, else the text itself."""
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _class(spec: str) -> type[Renderer]:
@@ -116,11 +133,7 @@ def _arguments(spec: str) -> tuple[list[str], dict[str, Any]]:
         if name not in known:
             kept.append(pair)
             continue
-        try:
-            value = json.loads(text)  # a number, true, false or null
-        except ValueError:
-            value = unquote(text)
-        options[name] = value if name not in BACK_ENDS[kind].files else unquote(text)
+        options[name] = option_value(unquote(text)) if name not in BACK_ENDS[kind].files else unquote(text)
     if fragment:
         follows = BACK_ENDS[kind].fragment
         if follows is None or follows in options:
