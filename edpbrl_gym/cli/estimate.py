@@ -74,8 +74,11 @@ class Estimate:
         """The optional packages that these options need; that of an encoder named in a file is asked for later."""
         from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.features.images import image_encoder_needs
 
-        return [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
+        needs = [] if self.encoder is None else encoder_needs(self.encoder)
+        needs += [] if self.image_encoder is None else image_encoder_needs(self.image_encoder)
+        return [*needs, *prior_needs(self.prior)]
 
 
 def run(options: Estimate) -> None:

@@ -132,7 +132,7 @@ def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, in
         raise ValueError(f"Expected pictures in {folder}, got none that can be read; {told(left_out)}")
     vocabulary = Vocabulary(("picture",), (tuple(texts),))
     fingerprint = hash_settings([vocabulary.fingerprint, list(first)])
-    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out, fingerprint)
+    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), dict(sorted(left_out.items())), fingerprint)
 
 
 def _look(file: Path) -> tuple[str | None, str]:

@@ -145,7 +145,7 @@ def _files(folder: Path, left_out: dict[str, str], table: Path | None) -> list[P
             if name.startswith(".") or file == table or _label(folder, file) in left_out:
                 continue
             if not name.lower().endswith(ENDINGS):
-                left_out[_label(folder, file)] = f"not a picture by its name ({_READABLE}); convert it if it is one"
+                left_out[_label(folder, file)] = "not a picture by its name; if it is one, convert it to PNG or JPEG"
             elif not file.is_file():
                 left_out[_label(folder, file)] = "a broken link" if file.is_symlink() else "not a regular file"
             else:
