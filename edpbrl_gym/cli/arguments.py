@@ -90,16 +90,12 @@ class Drawing:
     """Images at once, at most (None: as many as the renderer takes); halved when the memory is too small."""
     attention_slicing: bool = False
     """Use less memory and more time."""
-    budget: int | None = None
-    """New images that are asked for, at most (None: no limit); what is in the cache is free."""
     cache: Path | None = None
     """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:
             check_count(self.batch_size, "--batch-size")
-        if self.budget is not None:
-            check_count(self.budget, "--budget", minimum=0)
 
     def needs(self, *, required: bool = False) -> list[Need]:
         """What the renderer needs; a ValueError if there is none and it is ``required``."""
@@ -131,7 +127,7 @@ class Drawing:
                 raise ValueError(f"Expected the option {name} of the renderer once, got it twice; leave one out")
             given[name] = value
         folder = self.cache or default_cache_folder() / "images"
-        return load_renderer(self.renderer, cache_folder=folder, executor=executor, budget=self.budget, **given)
+        return load_renderer(self.renderer, cache_folder=folder, executor=executor, **given)
 
 
 _OF_MACHINE = ("device", "batch_size", "attention_slicing")  # options of a renderer that affect no image

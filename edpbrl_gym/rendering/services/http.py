@@ -168,16 +168,18 @@ class HttpService(Service):
             ConnectionError: There would be none of any text.
         """
         body = None if document is None else json.dumps(document).encode("ascii")
-        return self._ask(self._poster, self.address(path, query), body, stop, text, number)
+        return self._ask(self.address(path, query), body, stop, text, number)
 
-    def _ask(
-        self, poster: Poster, address: str, body: bytes | None, stop: threading.Event, text: str = "", number: int = 0
-    ) -> bytes:
+    def _ask(self, address: str, body: bytes | None, stop: threading.Event, text: str = "", number: int = 0,
+             elsewhere: Poster | None = None) -> bytes:  # fmt: skip
         retries, refused, waited = 0, 0, 0.0
         while True:
             answered, announced = self._answered, None
             key = hashlib.sha256(f"{number} {refused} ".encode("ascii") + (body or b"")).hexdigest()
-            answer, problem = self._attempt(poster, address, body, key)
+            if elsewhere is None:
+                answer, problem = self._attempt(address, body, key)
+            else:
+                answer, problem = HttpService._attempt(self, address, body, key, elsewhere)
             wait: float | None = backoff(retries)
             if answer is not None:
                 status = error_of_success(answer.body) if answer.status < 300 and answer.body else None
@@ -189,10 +191,7 @@ class HttpService(Service):
                 status = status or answer.status
                 refused += 1
                 error = read_error(status, answer.body)
-                if own := self.explain(answer.body):
-                    error = ServerError(status, message=" ".join(own.split()))
-                said = error.shown([*self._secrets, *text.splitlines()])
-                problem = f"{status}; the server says: {said}" if said else f"{status}"
+                problem = f"{status}{self._said(error, answer.body, text)}"
                 if body is not None:
                     self._check_access(status, error, problem)
                     if self._paid and status in _LOST:
@@ -200,7 +199,7 @@ class HttpService(Service):
                 wait = wait_before_next(type(answer)(status, answer.headers, answer.body), retries)
                 announced = announced_limit(answer, error) if status == 429 else None
             if wait is None:
-                raise NotDrawn(f"the server answered {problem}")
+                raise NotDrawn(f"it answered {problem}")
             is_limit = announced is not None and announced >= _SHORTEST_LIMIT and self.max_retries > 0
             if announced is not None and is_limit:
                 self._tell_limit(announced, waited, problem)
@@ -212,10 +211,13 @@ class HttpService(Service):
             # a limit counts where the whole wait has passed and nobody was answered in the meantime
             retries += not (is_limit and (wait == LONGEST_WAIT or self._answered > answered))
 
-    def _attempt(self, poster: Poster, address: str, body: bytes | None, key: str) -> tuple[HttpAnswer | None, str]:
+    def _attempt(
+        self, address: str, body: bytes | None, key: str, poster: Poster | None = None
+    ) -> tuple[HttpAnswer | None, str]:
         """The answer to one attempt, None if none came; and what went wrong."""
         from edpbrl_gym._http.transport import NoAnswerError
 
+        poster = poster or self._poster
         try:
             if body is None:
                 return poster.get(address), ""
@@ -276,6 +278,13 @@ class HttpService(Service):
         """What the body of an error says, where a kind of server has a form of its own; "" for the usual ones."""
         return ""
 
+    def _said(self, error: ServerError, body: bytes | None, text: str) -> str:
+        """What the server says, without what it repeats of keys and text, as the end of a sentence."""
+        if own := self.explain(body or b""):
+            error = ServerError(error.status, message=" ".join(own.split()))
+        said = error.shown([*self._secrets, *text.splitlines()])
+        return f"; the server says: {said}" if said else ""
+
     def ask_json(self, path: str, document: Mapping[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
         """The object in the answer to a request; arguments and errors are those of ``ask``."""
         body = self.ask(path, document, **arguments)
@@ -294,23 +303,23 @@ class HttpService(Service):
         """
         from edpbrl_gym._http.transport import Poster, is_private
 
-        poster = self._poster
+        elsewhere = None
         try:
             whole = urljoin(self.url.rstrip("/") + "/", url)
             there = urlsplit(whole)
             if (there.scheme, there.netloc) != (self._base.scheme, self._base.netloc):
                 if there.scheme != "https" or "@" in there.netloc or is_private(whole):
                     raise ValueError
-                poster = Poster(whole, {}, self.timeout, MAX_REPLY)
+                elsewhere = Poster(whole, {}, self.timeout, MAX_REPLY)
         except (ValueError, TypeError):
             raise NotDrawn("Expected a picture at the server itself or at an https address, got another one") from None
         try:
-            return self._ask(poster, whole, None, stop)
+            return self._ask(whole, None, stop, elsewhere=elsewhere)
         except NotDrawn as error:
             raise NotDrawn(f"it was drawn, but can't be read where the server put it: {error}") from None
         finally:
-            if poster is not self._poster:
-                poster.close()
+            if elsewhere is not None:
+                elsewhere.close()
 
 
 def base64_bytes(text: object) -> bytes:
