@@ -100,8 +100,11 @@ class HttpService(Service):
         if self.has_login and self._secrets and ":" in self._secrets[0]:
             self._secrets.append(base64.b64encode(self._secrets[0].encode()).decode())
             account["Authorization"] = f"Basic {self._secrets[-1]}"
-        self._poster = Poster(self.url, {"User-Agent": "edpbrl-gym", **account}, self.timeout, MAX_REPLY)
         self._paid = bool(account) if price is None else price > 0
+        headers = {"User-Agent": "edpbrl-gym", **account}
+        if self._paid:  # on a connection that is kept, a lost request would be sent again
+            headers["Connection"] = "close"
+        self._poster = Poster(self.url, headers, self.timeout, MAX_REPLY)
         self.name = f"{self.model or 'the model'} at {self.url}"
         self._told_until, self._answered = 0.0, 0
         if self._base.scheme == "http" and not is_loopback(self.url):
@@ -121,7 +124,8 @@ class HttpService(Service):
         """The bytes of one picture, or of what came in its place. Raises what ``ask`` does."""
 
     def describe(self) -> dict[str, Any]:
-        return {"model": self.model or self.url, "url": self.url, "request": dict(self.request())}
+        settings = {"model": self.model or self.url, "url": self.url, "request": dict(self.request())}
+        return settings | {"seeded": self.seeded}
 
     def draw_one(self, text: str, seed: int, stop: threading.Event) -> Drawn:
         try:
