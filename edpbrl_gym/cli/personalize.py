@@ -304,9 +304,12 @@ def _write_page(options: Personalize, rankings: Any, pictures: dict[str, Any], q
     prompts = [prompt for ranking in rankings if ranking.taste == options.name for prompt in ranking.prompts]
     drawn = {text: one.path.read_bytes() for text, one in pictures.items() if not one.flagged}
     kept = [prompt for prompt in prompts if not drawn or prompt.text in drawn] or prompts
-    title = {"title": options.base[0]} if len(options.base) == 1 else {}
-    counted = questions if isinstance(questions, int) else None
-    write_page(options.page, [PagePrompt(one.text, drawn.get(one.text)) for one in kept], questions=counted, **title)
+    write_page(
+        options.page,
+        [PagePrompt(one.text, drawn.get(one.text)) for one in kept],
+        title=options.base[0] if len(options.base) == 1 else "What I like",
+        questions=questions if isinstance(questions, int) else None,
+    )
 
 
 def _sheet(options: Personalize) -> Path:

@@ -117,6 +117,7 @@ def test_wildcards_and_a_page_beside_the_prompts(tiny, tmp_path, capsys):
     assert main(given(tiny, tmp_path, *keep)) == 0  # without pictures and bases
     text = page.read_text(encoding="utf-8")
     assert text.count('class="prompt"') == 3 and "<img " not in text
+    capsys.readouterr()
     refused(capsys, given(tiny, tmp_path, "--page", tmp_path / "prompts.csv"), 2, "a file of its own for the page")
 
 
