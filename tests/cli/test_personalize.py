@@ -159,7 +159,7 @@ def test_the_words_are_those_that_the_taste_was_learnt_with(tiny, tmp_path, caps
         rows = pandas.read_csv(tmp_path / "prompts.csv")["prompt"]
         return {phrase for row in rows for phrase in row.split(", ")}, " ".join(said.out.split())
 
-    phrases, said = prompts(own)
+    phrases, said = prompts(own, "--shared", "0")
     assert phrases == {"a fox", "a hut", "fog", "hot noon", "moonlight"}
     assert "words of its own (1-base 2, 2-ambient 2, 3-light 1), with which the taste was learnt" in said
     phrases, said = prompts(own, "--vocabulary", str(tiny / "words"))

@@ -89,6 +89,7 @@ def write_page(
         script=script,
         digest=digest,
         lead=f'<p class="lead">{lead}</p>' if lead else "",
+        kicker="A taste in pictures" if any(pictures) else "A taste in words",
         kind="prompts" if any(pictures) else "prompts without-pictures",
         items="".join(_item(number, *one) for number, one in enumerate(zip(prompts, pictures, strict=True), start=1)),
         words=_words([one for one in words if one.liked or one.disliked]),
