@@ -28,6 +28,7 @@ class Stage:
         light: The token of the light.
         mood: What it does (``LIGHTS``).
         seed: Of all details.
+        view: Share of the width that a window shows.
     """
 
     brush: Brush
@@ -41,6 +42,7 @@ class Stage:
     light: str
     mood: str
     seed: int
+    view: float = 1.0
 
     @property
     def tones(self) -> dict[str, str]:
