@@ -16,7 +16,7 @@ _INSIDE = ("room", "sill")
 
 def far(s: Stage) -> None:
     """Draw what is at the horizon."""
-    b, c, ground, rng, w, h, y = s.brush, s.tones, s.subject.ground, s.rng("far"), s.width, s.height, s.horizon
+    b, c, ground, rng, w, h, y = s.brush, s.tones, s.subject.ground, s.rng("far"), s.width, s.floor, s.horizon
     unit = min(1.0, 0.45 + s.size / 4)
     if ground in ("coast", "sea", "beach", "strait"):
         b.shape(ridge(rng, w, y - 12 * unit, 11 * unit, 5, y + 2), c["far"])

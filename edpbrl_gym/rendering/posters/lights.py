@@ -13,16 +13,17 @@ __all__ = ["beam", "sky", "weather"]
 
 def sky(s: Stage) -> str:
     """Draw the sky; returns the colour behind most of the subject."""
-    b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
+    b, c, w, y = s.brush, s.tones, s.width, s.horizon
     high, low = c["high"], c["low"]
-    b.plain(rect(-90, -90, w + 180, h + 180), high)
+    b.plain(rect(-90, -90, w + 180, s.floor + 90), high)
     if b.manner == "collage":
         for i in range(1, 5):
-            b.shape(ridge(s.rng(f"sky{i}"), w, y * (i / 4 - 0.06), 7, 22, h + 90, sharp=True), mix(high, low, i / 4))
+            strip = ridge(s.rng(f"sky{i}"), w, y * (i / 4 - 0.06), 7, 22, s.floor, sharp=True)
+            b.shape(strip, mix(high, low, i / 4))
     else:
         bands = 6 if b.manner in ("misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
         for i in range(1, bands):
-            b.plain(rect(-90, y * i / bands, w + 180, h - y * i / bands + 90), mix(high, low, i / (bands - 1)))
+            b.plain(rect(-90, y * i / bands, w + 180, s.floor - y * i / bands), mix(high, low, i / (bands - 1)))
     _LIGHTS[s.light](s)
     return mix(high, low, 0.55)
 
@@ -33,6 +34,15 @@ def _side(s: Stage) -> float:
     aside = s.rng("sun").uniform(0.17, 0.28) * s.view
     turn = s.rng("side").choice((-1, 1)) if abs(x - 0.5) < 0.04 else 1 if x < 0.5 else -1
     return s.width * (x + aside * turn)
+
+
+def _disc(s: Stage, x: float, y: float, r: float) -> str:
+    """The part of a disc above the horizon."""
+    depth = s.horizon - y
+    if depth >= r:
+        return circle(x, y, r)
+    half = max(0.0, r * r - depth * depth) ** 0.5
+    return f"M{x - half:.1f} {s.horizon:.1f}A{r:.1f} {r:.1f} 0 {int(depth > 0)} 1 {x + half:.1f} {s.horizon:.1f}Z"
 
 
 def _stars(s: Stage, count: int, *, large: int = 0) -> None:
@@ -49,8 +59,8 @@ def _stars(s: Stage, count: int, *, large: int = 0) -> None:
 
 def _evening(s: Stage) -> None:
     c, x, y = s.tones, _side(s), s.horizon - 24
-    s.brush.plain(circle(x, y, 92), c["glow"], 0.35)
-    s.brush.shape(circle(x, y, 64), mix(c["accent"], c["glow"], 0.35 if s.tones["accent"] != s.tones["low"] else 0.8))
+    s.brush.plain(_disc(s, x, y, 92), c["glow"], 0.35)
+    s.brush.shape(_disc(s, x, y, 64), mix(c["accent"], c["glow"], 0.35 if s.tones["accent"] != s.tones["low"] else 0.8))
 
 
 def _midday(s: Stage) -> None:
@@ -93,12 +103,12 @@ def _crescent(s: Stage) -> None:
 
 def _rays(s: Stage) -> None:
     b, c, x, y = s.brush, s.tones, s.places[len(s.places) // 2], s.horizon - 4
-    reach, path = 900, ""
-    for i in range(0, 26, 2):
+    reach, path = 700, ""
+    for i in range(0, 14, 2):
         a, d = (math.pi + (i - 0.5 + k) * math.pi / 13 for k in (0, 1))
         path += f"M{x:.1f},{y:.1f} L{x + reach * math.cos(a):.0f},{y + reach * math.sin(a):.0f} L{x + reach * math.cos(d):.0f},{y + reach * math.sin(d):.0f} Z "
     b.plain(path, mix(c["glow"], c["accent"], 0.12), 0.8)
-    b.shape(circle(x, y, 84), mix(c["accent"], c["glow"], 0.3))
+    b.shape(_disc(s, x, y, 84), mix(c["accent"], c["glow"], 0.3))
 
 
 def _fog(s: Stage) -> None:
@@ -164,7 +174,7 @@ def _rings(s: Stage) -> None:
     c, x, y = s.tones, _side(s), s.height * 0.3
     for i, r in enumerate((330, 285, 240, 198, 158, 120, 84)):
         s.brush.shape(
-            circle(x, y, r),
+            _disc(s, x, y, r),
             (mix(c["high"], c["glow"], 0.25 + 0.1 * i), mix(c["high"], c["accent"], 0.2 + 0.06 * i))[i % 2],
         )
     s.brush.shape(circle(x, y, 48), c["glow"])

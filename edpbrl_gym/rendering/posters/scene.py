@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 from edpbrl_gym._seeds import derive_seed
@@ -117,10 +116,11 @@ def _landscape(b: Brush, chosen: dict[str, str], how: Composition, w: float, h: 
     if which.stands == "air":
         base = h * how.air + 50 * size
     elif which.stands == "ridge":
-        base = horizon + 2
+        base = horizon + 2 * (how.base > 0)
     else:
         base = horizon + (h - horizon) * how.base
     stage = Stage(b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed, view)
+    stage.floor = horizon if how.form == "mirror" else h + 90
     behind = sky(stage)
     far(stage)
     if which.stands == "ridge" and how.form != "mirror":
@@ -148,11 +148,9 @@ def _subjects(s: Stage, behind: str) -> None:
 def _mirror(s: Stage, behind: str) -> None:
     """Draw the subject on the horizon, and below it all that is above, darker and broken by ripples."""
     b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
-    _subjects(replace(s, base=y if s.subject.stands != "air" else s.base), behind)
-    above = "".join(b.parts)
-    b.parts.clear()
-    b.add(f'<clipPath id="above"><rect x="-90" y="-90" width="{w + 180:.0f}" height="{y + 90:.1f}"/></clipPath>')
-    b.add(f'<g id="above-water" clip-path="url(#above)">{above}</g>')
+    _subjects(s, behind)
+    b.parts = [f'<g id="above-water">{"".join(b.parts)}</g>']
+    b.plain(rect(-90, y, w + 180, h - y + 90), c["near"])
     b.add(f'<use href="#above-water" transform="matrix(1 0 0 -1 0 {2 * y:.1f})"/>')
     b.plain(rect(-90, y, w + 180, h - y + 90), mix(c["mid"], c["near"], 0.4), 0.42)
     b.plain(rect(-90, y - 1.2, w + 180, 2.4), c["paper"], 0.8)

@@ -29,6 +29,7 @@ class Stage:
         mood: What it does (``LIGHTS``).
         seed: Of all details.
         view: Share of the width that a window shows.
+        floor: The y down to which sky and far land are drawn.
     """
 
     brush: Brush
@@ -43,6 +44,7 @@ class Stage:
     mood: str
     seed: int
     view: float = 1.0
+    floor: float = 999.0
 
     @property
     def tones(self) -> dict[str, str]:
