@@ -143,6 +143,19 @@ class CachedRenderer:
                 raise RenderingError(self.renderer.name, [images.get(key) for key in keys], errors)
             return [images[key] for key in keys]
 
+    def render_some(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int | Sequence[int] = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[list[RenderedImage | None], RenderingError | None]:
+        """As ``render``, where some or all prompts may have no image: None in its place, and what would be raised."""
+        try:
+            return [*self.render(prompts, seed=seed, progress=progress)], None
+        except RenderingError as error:
+            return error.images, error
+
     def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
         """What becomes of the missing keys, batch by batch."""
         batches = [missing[start : start + self.batch_size] for start in range(0, len(missing), self.batch_size)]
