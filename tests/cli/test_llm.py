@@ -16,10 +16,8 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.experiments.llm.asking import LEDGER
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.personalize.taste import load_taste
-from edpbrl_gym.rendering import NotDrawn
 from examples.local_judge import LocalJudge
 from tests.helpers.tiny_llm import EPISODES, OPTIONS, QUESTIONS, STYLES, save_embeddings
-from tests.rendering.test_loading import Service
 
 KEY = "sk-a-key-that-must-not-be-written-anywhere"
 PRICES = ("--price-per-million-input", "0.4", "--price-per-million-output", "1.6")
@@ -143,26 +141,11 @@ def test_images_are_rendered_shown_and_kept(inputs, tiny_pipeline, tmp_path, min
     assert "Images: tiny" in (tmp_path / "run" / "REPORT.md").read_text()
 
 
-class Picky(Service):
-    """Does not draw every fifth length of a text."""
-
-    def draw(self, texts, seeds):
-        drawn = super().draw(texts, seeds)
-        return [NotDrawn("too long") if len(text) % 5 == 0 else one for text, one in zip(texts, drawn, strict=True)]
-
-
-class Nobody(Service):
-    """Draws nothing."""
-
-    def draw(self, texts, seeds):
-        return [NotDrawn("closed") for _ in texts]
-
-
 def test_questions_without_a_picture_are_counted_and_not_asked(inputs, tmp_path, minilm, capsys):
     given = arguments(inputs, tmp_path / "run", "--cache", str(tmp_path / "images"), "--styles", "noir")
-    given += ["--agents", "random", "--renderer-option", "most=4", "--renderer"]
+    given += ["--agents", "random", "--renderer", "tests.helpers.renderers:Picky"]
     with LocalJudge(encoder=minilm) as server:
-        given = [*given, f"{__name__}:Picky", "--base-url", server.base_url]
+        given = [*given, "--base-url", server.base_url]
         assert main(given) == 0
         table = pandas.read_parquet(tmp_path / "run" / "parts" / "questions-00.parquet")
         bad = (table["text"].str.len() % 5 == 0).groupby([table["episode"], table["step"]]).any()
@@ -170,11 +153,10 @@ def test_questions_without_a_picture_are_counted_and_not_asked(inputs, tmp_path,
         assert 0 < (~bad).sum() == (answers["reason"] == "answered").sum() < len(bad)
         assert (answers["reason"] == "undrawn").sum() == bad.sum()
         assert "undrawn" in (tmp_path / "run" / "REPORT.md").read_text(encoding="utf-8")
-        given[given.index(f"{__name__}:Picky")] = f"{__name__}:Nobody"
         given[given.index("--out") + 1] = str(tmp_path / "other")
         capsys.readouterr()
-        assert main(given) == 1
-        assert "an image of each prompt from a service, got none of" in capsys.readouterr().err
+        assert main([*given, "--renderer-option", "every=1"]) == 1
+        assert "an image of each prompt from a picky one, got none of" in capsys.readouterr().err
         assert server.requests == asked
 
 
