@@ -44,6 +44,12 @@ BACK_ENDS: dict[str, BackEnd] = {
         ("diffusers", "torch", "transformers", "PIL"),
         "images",
     ),
+    "folder": BackEnd(
+        "edpbrl_gym.rendering.folder:FolderRenderer",
+        "pictures that exist: a folder, or a table of files and prompts",
+        ("PIL",),
+        "pictures",
+    ),
 }
 """Kind of renderer -> what it is; the first is meant by a source alone."""
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
