@@ -141,7 +141,7 @@ _OF_MACHINE = ("device", "batch_size", "attention_slicing", "price")  # options 
 
 
 def say_what_is_drawn(renderer: CachedRenderer, texts: Sequence[str], seed: int | Sequence[int]) -> None:
-    """Print, before anything is drawn, how many pictures are in the cache, how many will be drawn and what they cost."""
+    """Print, before anything is drawn, how many pictures are in the cache, how many will be drawn, and their cost."""
     number, missing = renderer.missing(texts, seed=seed)
     drawn = missing if renderer.budget is None else min(missing, renderer.budget)
     said = f"{number} pictures by {renderer.renderer.name}: {number - missing} in the cache, {drawn} to be drawn"

@@ -101,9 +101,7 @@ def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int
     from edpbrl_gym.rendering import load_renderer
 
     place = config.folder / "pictures"
-    return load_renderer(
-        settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options
-    )
+    return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options)
 
 
 def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:

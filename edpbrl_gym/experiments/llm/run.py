@@ -156,7 +156,7 @@ def _prepare(
             texts = list(dict.fromkeys(text for arm in arms for options in arm.texts for text in options))
             pictures, error = renderer.render_some(texts, seed=0, progress=functools.partial(advance, "pictures"))
             if error is not None:
-                if all(picture is None for picture in pictures):
+                if all(picture is None for picture in pictures) or error.is_over_budget:
                     raise error
                 _log.warning("Questions without a picture of each option are not asked: %s", error)
             images = dict(zip(texts, pictures, strict=True))
