@@ -25,8 +25,8 @@ TESTED = SMALL.replace("repeated = 2", "repeated = 2\ntest = 2")
 PICTURES = '[pictures]\nrenderer = "tests.helpers.renderers:Picky"\nseed = 4\n'
 
 
-def shown(materials, **kinds):
-    """The texts of questions of these kinds that people see, by arm, as the queue asks them."""
+def shown(materials):
+    """The texts that people see, by arm and kind of question, as the queue asks them."""
     seen: dict[tuple[str, str], set[str]] = {}
     store = Store(materials.config.database_url, config=materials.config.fingerprint)
     with closing(store), closing(StudyQueue(materials.config, store, materials)) as queue:
