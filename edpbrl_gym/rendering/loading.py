@@ -66,6 +66,7 @@ BACK_ENDS: dict[str, BackEnd] = {
         ("PIL",),
         "pictures",
     ),
+    "posters": BackEnd("edpbrl_gym.rendering.posters:PostersRenderer", None, ("resvg_py",), "pictures"),
 }
 """Kind of renderer -> what it is; the first is meant by a source alone."""
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

@@ -40,7 +40,7 @@ def test_rooms_in_six_steps_of_phrases():
 
 def test_the_names_and_what_they_always_stood_for():
     """Studies record the fingerprint: another one would reject their answers."""
-    assert list(BUILT_IN) == ["images", "interiors"]
+    assert list(BUILT_IN)[:2] == ["images", "interiors"] and "posters" in BUILT_IN
     assert load_vocabulary() == load_vocabulary("images") == load_vocabulary(None)
     expected = "8bcdcf9bb389de6c32d95b98c8cc52880da6a3e21139c7991ebd3b40b675327c"
     assert load_vocabulary("images").fingerprint == expected
