@@ -101,6 +101,18 @@ def test_pictures_and_sheet(tiny, tmp_path, capsys):
     assert (tmp_path / "prompts.png").read_bytes() == bytes_before
 
 
+def test_a_prompt_that_is_not_drawn_has_a_tile_that_says_so(tiny, tmp_path, capsys):
+    more = ["--renderer", "tests.helpers.renderers:Picky", "--draw", 3, "--cache", tmp_path / "images"]
+    assert main(given(tiny, tmp_path, "--base", *BASES, *more, "--renderer-option", "every=2")) == 1
+    printed = capsys.readouterr()
+    table = pandas.read_csv(tmp_path / "prompts.csv")
+    odd = table["prompt"].str.len() % 2 == 1
+    assert 0 < odd.sum() < len(table) and (table["image"].notna() == odd).all()
+    assert "Contact sheet" in printed.out and "too long" in printed.err and (tmp_path / "prompts.png").is_file()
+    new = len({*table["prompt"], *BASES})
+    assert f"{new} pictures by a picky one: 0 in the cache, {new} to be drawn, for {new / 4:g}" in printed.out
+
+
 def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeypatch):
     from edpbrl_gym.rendering import CachedRenderer
 
