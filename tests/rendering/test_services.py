@@ -309,10 +309,14 @@ def test_several_are_drawn_at_once_and_one_slow_picture_holds_up_nobody(tmp_path
 
     texts = ["slow", *(f"text {index}" for index in range(7))]
     with server(play) as served:
-        seen = []
+        seen, known = [], {}
         made = renderer(served, tmp_path, batch_size=3)
-        made.render(texts, progress=lambda done, total: seen.append((done, total)))
-        assert seen == [(done, 8) for done in range(9)] and 2 <= served.most_at_once <= 3 and made.asked == 8
+        made.render(texts[3:5])
+        images = made.render([*texts, "slow"], progress=lambda done, total: seen.append((done, total)),
+                             each=known.setdefault)  # fmt: skip
+        assert seen == [(done, 8) for done in range(2, 9)] and 2 <= served.most_at_once <= 3 and made.asked == 8
+        assert [known[index] for index in range(9)] == images and list(known)[:2] == [3, 4]
+        assert list(known).index(0) > 4
     check_cache(tmp_path)
 
 
@@ -351,6 +355,7 @@ def test_a_budget_of_pictures_is_kept_to(tmp_path, server):
         ({"price": -1}, "price"),
         ({"steps": 0}, "steps"),
         ({"extra": "[1]"}, "extra as a JSON object"),
+        ({"extra": "{cfg: 1}"}, "extra as a JSON object"),
         ({"api_key_variable": "sk-abc"}, "api_key_variable as the name of an environment variable"),
         ({"api_key_variable": "NOT_SET_HERE"}, "key of the endpoint in the environment variable NOT_SET_HERE"),
         ({"spec": "http://u:pw@127.0.0.1:1/v1#m"}, "without a password"),

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -347,10 +347,10 @@ def only_one(pictures: object) -> Any:
     Raises:
         NotDrawn: There is none, or more.
     """
-    if not isinstance(pictures, Sequence) or isinstance(pictures, str) or len(pictures) != 1:
-        number = len(pictures) if isinstance(pictures, Sequence) and not isinstance(pictures, str) else "none"
-        raise NotDrawn(f"Expected one picture in the reply, got {number or 'none'}")
-    return pictures[0]
+    listed = pictures if isinstance(pictures, list) else []
+    if len(listed) != 1:
+        raise NotDrawn(f"Expected one picture in the reply, got {len(listed) or 'none'}")
+    return listed[0]
 
 
 def _lost(problem: str) -> str:
@@ -374,7 +374,7 @@ def options_from(extra: str | dict[str, Any] | None) -> dict[str, Any]:
     Raises:
         ValueError: It is no object.
     """
-    fields = json.loads(extra) if isinstance(extra, str) and extra.lstrip().startswith("{") else extra or {}
+    fields = parse_json(extra.encode("utf-8", "replace")) if isinstance(extra, str) else extra or {}
     if not isinstance(fields, dict):
         raise ValueError(f"Expected extra as a JSON object, such as '{{\"true_cfg_scale\": 4}}', got {extra!r}")
     return fields
