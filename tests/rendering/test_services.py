@@ -321,6 +321,23 @@ def test_several_are_drawn_at_once_and_one_slow_picture_holds_up_nobody(tmp_path
 
 
 @EVERY
+@pytest.mark.parametrize("where", ["progress", "each"])
+def test_what_is_under_way_is_kept_where_the_caller_fails(tmp_path, server, where):
+    """Also by Ctrl-C in a callback."""
+
+    def fail(*given):
+        if len(served.calls) > 4:
+            raise KeyboardInterrupt
+
+    with server(lambda call: time.sleep(0.02)) as served:
+        made = renderer(served, tmp_path, batch_size=3)
+        with pytest.raises(KeyboardInterrupt):
+            made.render([f"text {index}" for index in range(30)], **{where: fail})
+        assert 5 <= sum(served.paid.values()) == len(in_cache(tmp_path)) < 12
+    check_cache(tmp_path)
+
+
+@EVERY
 def test_workers_draw_each_picture_once(tmp_path, server):
     with server() as served:
         made = renderer(served, tmp_path, executor=LocalProcesses(2), price=0.5)
