@@ -138,7 +138,9 @@ class HttpService(Service):
         self._poster.close()
 
     def address(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """Address of a path, such as "/images/generations", behind that of the server."""
+        """Address of a path, such as "/images/generations", behind that of the server; a whole one as it is."""
+        if "://" in path:
+            return path
         parameters = "&".join(filter(None, [self._base.query, urlencode(query or {}, quote_via=quote)]))
         whole = quote(self._base.path.rstrip("/") + path, safe="/%:@!$&'()*+,;=~")
         return self._base._replace(path=whole, query=parameters).geturl()
@@ -154,17 +156,19 @@ class HttpService(Service):
         query: Mapping[str, str] | None = None,
         text: str = "",
         number: int = 0,
+        elsewhere: Poster | None = None,
     ) -> bytes:
         """The body of the answer to a request, which is repeated after errors that pass.
 
         Args:
-            path: What follows the address.
+            path: What follows the address, or a whole one.
             document: What is posted as JSON (None: GET). If a key is sent or a picture has a price, this is not
                 repeated when it may have been drawn.
             stop: Ends the waits.
             query: Parameters of the address.
             text: The text of the picture, which no message may repeat.
             number: The seed, so that requests of different pictures differ where no seed is sent.
+            elsewhere: Client for another server (None: that of this one, with its key).
 
         Raises:
             Refused: A content filter has declined the text.
@@ -172,10 +176,7 @@ class HttpService(Service):
             ConnectionError: There would be none of any text.
         """
         body = None if document is None else json.dumps(document).encode("ascii")
-        return self._ask(self.address(path, query), body, stop, text, number)
-
-    def _ask(self, address: str, body: bytes | None, stop: threading.Event, text: str = "", number: int = 0,
-             elsewhere: Poster | None = None) -> bytes:  # fmt: skip
+        address = self.address(path, query)
         retries, refused, waited = 0, 0, 0.0
         while True:
             answered, announced = self._answered, None
@@ -300,10 +301,9 @@ class HttpService(Service):
         return content
 
     def picture_at(self, url: str, stop: threading.Event) -> bytes:
-        """What is at an address that the server gave: of its own, or another one that is https; without the key there.
+        """What is at an address that the server gave: of its own, or another one that is https, without the key there.
 
-        Raises:
-            NotDrawn: It can't be read.
+        Raises NotDrawn where it can't be read.
         """
         from edpbrl_gym._http.transport import Poster, is_private
 
@@ -318,7 +318,7 @@ class HttpService(Service):
         except (ValueError, TypeError):
             raise NotDrawn("Expected a picture at the server itself or at an https address, got another one") from None
         try:
-            return self._ask(whole, None, stop, elsewhere=elsewhere)
+            return self.ask(whole, stop=stop, elsewhere=elsewhere)
         except NotDrawn as error:
             raise NotDrawn(f"it was drawn, but can't be read where the server put it: {error}") from None
         finally:
@@ -327,11 +327,7 @@ class HttpService(Service):
 
 
 def base64_bytes(text: object) -> bytes:
-    """What a text in base64 holds, which may be a "data:" address.
-
-    Raises:
-        NotDrawn: It holds nothing.
-    """
+    """What a text in base64 holds, which may be a "data:" address; NotDrawn if it is none."""
     try:
         if not isinstance(text, str) or not text:
             raise ValueError
@@ -342,11 +338,7 @@ def base64_bytes(text: object) -> bytes:
 
 
 def only_one(pictures: object) -> Any:
-    """The one picture of a list.
-
-    Raises:
-        NotDrawn: There is none, or more.
-    """
+    """The one picture of a list; NotDrawn if there is none, or more."""
     listed = pictures if isinstance(pictures, list) else []
     if len(listed) != 1:
         raise NotDrawn(f"Expected one picture in the reply, got {len(listed) or 'none'}")
@@ -369,11 +361,7 @@ def _black(size: tuple[int, int]) -> bytes:
 
 
 def options_from(extra: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Further fields of a request, given as an object or its JSON.
-
-    Raises:
-        ValueError: It is no object.
-    """
+    """Further fields of a request, given as an object or its JSON; ValueError if they are none."""
     fields = parse_json(extra.encode("utf-8", "replace")) if isinstance(extra, str) else extra or {}
     if not isinstance(fields, dict):
         raise ValueError(f"Expected extra as a JSON object, such as '{{\"true_cfg_scale\": 4}}', got {extra!r}")
