@@ -121,6 +121,18 @@ def test_wildcards_and_a_page_beside_the_prompts(tiny, tmp_path, capsys):
     refused(capsys, given(tiny, tmp_path, "--page", tmp_path / "prompts.csv"), 2, "a file of its own for the page")
 
 
+def test_a_prompt_that_is_not_drawn_has_a_tile_that_says_so(tiny, tmp_path, capsys):
+    more = ["--renderer", "tests.helpers.renderers:Picky", "--draw", 3, "--cache", tmp_path / "images"]
+    assert main(given(tiny, tmp_path, "--base", *BASES, *more, "--renderer-option", "every=2")) == 1
+    printed = capsys.readouterr()
+    table = pandas.read_csv(tmp_path / "prompts.csv")
+    odd = table["prompt"].str.len() % 2 == 1
+    assert 0 < odd.sum() < len(table) and (table["image"].notna() == odd).all()
+    assert "Contact sheet" in printed.out and "too long" in printed.err and (tmp_path / "prompts.png").is_file()
+    new = len({*table["prompt"], *BASES})
+    assert f"{new} pictures by a picky one: 0 in the cache, {new} to be drawn, for {new / 4:g}" in printed.out
+
+
 def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeypatch):
     from edpbrl_gym.rendering import CachedRenderer
 
@@ -148,7 +160,7 @@ def test_the_words_are_those_that_the_taste_was_learnt_with(tiny, tmp_path, caps
     """Also where their folder is not; others are used where they are given, and named."""
     note = load_taste(tiny / "designed.safetensors")
     own = Vocabulary(("1-base", "2-ambient", "3-light"), (("a fox", "a hut"), ("fog", "hot noon"), ("moonlight",)))
-    small = ["--count", "2", "--beam-width", "2", "--out", str(tmp_path / "prompts.csv")]
+    small = ["--count", "2", "--shared", "0", "--beam-width", "2", "--out", str(tmp_path / "prompts.csv")]
 
     def prompts(vocabulary, *options, facts=()):
         file = save_taste(tmp_path / "taste", note.theta, {**note.provenance, **dict(facts)}, vocabulary=vocabulary)
