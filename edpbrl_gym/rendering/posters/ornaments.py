@@ -12,13 +12,13 @@ from typing import NamedTuple
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
 from edpbrl_gym.rendering.posters.colours import difference, mix
 
-__all__ = ["ORNAMENTS", "Ornament"]
+__all__ = ["ORNAMENTS", "Ornament", "letters"]
 
 _RED = "#c4301f"  # of a seal, whatever the palette
 
 
 @functools.cache
-def _letters() -> dict[str, tuple[float, str]]:
+def letters() -> dict[str, tuple[float, str]]:
     found = {" ": (2.0, "")}
     for line in (Path(__file__).resolve().parent / "letters.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -28,14 +28,14 @@ def _letters() -> dict[str, tuple[float, str]]:
 
 
 def _width(text: str, gap: float) -> float:
-    return sum(_letters()[letter][0] + gap for letter in text) - gap
+    return sum(letters()[letter][0] + gap for letter in text) - gap
 
 
 def _letter(b: Brush, text: str, x: float, y: float, size: float, weight: float, colour: str, gap: float) -> None:
     """Draw capitals from their upper left corner; sizes in units of the page, ``weight`` and ``gap`` in sixths of it."""
     unit, parts = size / 6, []
     for letter in text:
-        width, path = _letters()[letter]
+        width, path = letters()[letter]
         parts.append(f'<path transform="translate({x / unit:.2f} {y / unit:.2f})" d="{path}"/>')
         x += (width + gap) * unit
     style = f' fill="none" stroke="{colour}" stroke-width="{weight}" stroke-linejoin="round"'
