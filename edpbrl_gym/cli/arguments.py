@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
@@ -81,6 +81,8 @@ class Drawing:
     """Maximum number of images per batch; halved when the memory is too small."""
     attention_slicing: bool = False
     """Use less memory and more time."""
+    offload: Literal["model", "sequential"] | None = None
+    """Keep the weights in the CPU's memory, and move whole models or single layers to the GPU when they compute."""
     cache: Path | None = None
     """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
 
