@@ -88,7 +88,7 @@ class RenderSettings(ImageSettings):
 
     Attributes:
         model: Hub id, such as "CompVis/stable-diffusion-v1-4", a folder written by ``save_pretrained``, or a single
-            .safetensors file; on the command line also another renderer, as KIND:SOURCE.
+            .safetensors file.
 
     Raises:
         ValueError: A value is out of its range.
