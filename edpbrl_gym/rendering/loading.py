@@ -60,6 +60,15 @@ BACK_ENDS: dict[str, BackEnd] = {
         is_address=True,
         fragment="model",
     ),
+    "comfyui": BackEnd(
+        "edpbrl_gym.rendering.services.comfyui:ComfyUIRenderer",
+        "URL?workflow=FILE of ComfyUI and a workflow with {prompt} in it",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+        files=("workflow",),
+    ),
     "folder": BackEnd(
         "edpbrl_gym.rendering.folder:FolderRenderer",
         "pictures that exist: a folder, or a table of files and prompts",
