@@ -24,6 +24,7 @@ __all__ = ["CachedRenderer", "RenderingError"]
 
 _log = logging.getLogger(__name__)
 _Done = dict[str, RenderedImage | NotDrawn]  # of a batch, by key
+_AT_BYTES = "Expected an image file at bytes, but "  # which is no file
 
 
 class RenderingError(RuntimeError):
@@ -237,7 +238,7 @@ class CachedRenderer:
         try:
             png, size = as_png(one.png)
         except (ValueError, TypeError) as error:
-            raise NotDrawn(f"no picture came: {error}") from None
+            raise NotDrawn(f"no picture came: {str(error).removeprefix(_AT_BYTES)}") from None
         if not one.flagged and self.renderer.size not in (None, size):
             raise NotDrawn(
                 "Expected a picture of {} x {} pixels, got one of {} x {}; ask for a size that the model has".format(

@@ -23,9 +23,7 @@ __all__ = ["SEPARATOR", "Vocabulary", "check_enough_options"]
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
 _SUBJECT = "subject"
 _MOST_SUBJECT = 300  # characters; what encoders of text read of a prompt is not much longer
-_SAYS_WHAT = re.compile(
-    r"[\W\d_]*(subject|base|room|object|motif)s?", re.IGNORECASE
-)  # names of steps, also "1-subject"
+_SAYS_WHAT = re.compile(r"[\W\d_]*(subject|base|room|object|motif)s?", re.IGNORECASE)  # names of steps, also "1-subject"
 
 
 def _composed(token: str) -> str:
