@@ -157,7 +157,8 @@ class ComfyUIRenderer(HttpService):
     def _jobs(self) -> dict[str, str]:
         """The jobs at the server that this library has sent and that did not fail, by their marks."""
         found = {}
-        for path, query in (("/history", {"max_items": "200"}), ("/queue", None)):
+        # in this order: a job goes from the queue into the history
+        for path, query in (("/queue", None), ("/history", {"max_items": "200"})):
             answer, _ = super()._attempt(self.address(path, query), None, "")
             content = parse_json(answer.body) if answer is not None else None
             for value in content.values() if isinstance(content, dict) else ():
