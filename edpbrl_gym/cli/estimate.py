@@ -56,7 +56,7 @@ class Estimate:
     """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: the value that fits the answers best (None:
     auto; for the ridge --regularization)."""
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files whose embeddings make the prior (with a
+    """Vocabulary (images, interiors, posters, styles) or folder of token files whose embeddings make the prior (with a
     population, that of a person unlike all others; None: that of design.json beside the answers, else the built-in one
     of whose tokens the options are made, else the phrases of the options)."""
     power: float | None = None
@@ -223,17 +223,20 @@ def _check_attributes(options: Estimate) -> None:
 
 def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> TastePrior:
     """The prior of a name; of attributes, which are no words, that of their spread."""
-    from edpbrl_gym.estimation.priors import PRIORS, make_prior, prior_options
+    from edpbrl_gym.estimation.priors import PRIORS, default_prior, make_prior, prior_options
     from edpbrl_gym.estimation.scaled_prior import attributes_prior
 
-    entry = PRIORS[options.prior]
+    name, blocks = options.prior, tuple(comparisons.metadata.get("blocks", ()))
+    if name == Estimate.prior:
+        name = default_prior(blocks)
+    entry = PRIORS[name]
     if "attributes" in comparisons.metadata and entry.needs_words:
         return attributes_prior([comparisons])
-    wanted = [name for name in prior_options(options.prior) if getattr(options, name, None) is not None]
+    wanted = [option for option in prior_options(name) if getattr(options, option, None) is not None]
     rows = comparisons.features[comparisons.present]
     if vocabulary is not None:
         rows = _tokens(options, comparisons, vocabulary, encoder)
-    return make_prior(options.prior, rows, **{name: getattr(options, name) for name in wanted})
+    return make_prior(name, rows, blocks=blocks, **{option: getattr(options, option) for option in wanted})
 
 
 def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:

@@ -155,7 +155,7 @@ def prompt_pool(vocabulary: Vocabulary, count: int, seed: int, subject: str | No
         vocabulary: Its prompts are the items.
         count: Number of prompts, all of them different.
         seed: Seed of the draw.
-        subject: What every prompt begins with; it takes the place of a first step "subject".
+        subject: What every prompt begins with (``Vocabulary.with_subject``).
 
     Returns:
         One step, "prompt", of ``count`` tokens: the texts of the prompts.
@@ -164,10 +164,7 @@ def prompt_pool(vocabulary: Vocabulary, count: int, seed: int, subject: str | No
         ValueError: The vocabulary has fewer prompts.
     """
     count = check_count(count, "count")
-    steps = dict(zip(vocabulary.names, vocabulary.tokens, strict=True))
-    if subject is not None:
-        steps = {"subject": (subject,), **{name: step for name, step in steps.items() if name != "subject"}}
-    full = Vocabulary(tuple(steps), tuple(steps.values()))
+    full = vocabulary if subject is None else vocabulary.with_subject(subject)
     if math.prod(full.sizes) < count:
         raise ValueError(
             f"Expected a pool of at most {math.prod(full.sizes):,} prompts, which is all that the vocabulary has, got "

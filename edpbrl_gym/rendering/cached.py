@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -32,13 +32,24 @@ class RenderingError(RuntimeError):
 
     Attributes:
         images: Of every prompt, None where there is none.
-        errors: Why, one for each distinct prompt and seed without an image.
+        reasons: Of every prompt, why it has no image; None where it has one.
+        errors: The reasons, one for each distinct prompt and seed, in the order of the prompts.
+        is_over_budget: Whether the budget is among them.
     """
 
-    def __init__(self, name: str, images: list[RenderedImage | None], errors: list[NotDrawn]) -> None:
-        self.images, self.errors = images, errors
+    def __init__(
+        self,
+        name: str,
+        images: list[RenderedImage | None],
+        reasons: list[NotDrawn | None],
+        errors: list[NotDrawn],
+    ) -> None:
+        self.images, self.reasons, self.errors = images, reasons, errors
+        over = [str(one) for one in errors if isinstance(one, OverBudget)]
+        self.is_over_budget = bool(over)
+        why = "; ".join(dict.fromkeys([str(errors[0]), *over]))
         super().__init__(
-            f"Expected an image of each prompt from {name}, got none of {len(errors)} ({errors[0]}); the others are in "
+            f"Expected an image of each prompt from {name}, got none of {len(errors)} ({why}); the others are in "
             "the cache, and the same call tries these again"
         )
 
@@ -109,6 +120,7 @@ class CachedRenderer:
         *,
         seed: int | Sequence[int] = 0,
         progress: Callable[[int, int], None] | None = None,
+        each: Callable[[int, RenderedImage | NotDrawn], None] | None = None,
     ) -> list[RenderedImage]:
         """Return the image of every prompt, from the cache or rendered now.
 
@@ -116,7 +128,8 @@ class CachedRenderer:
             prompts: n texts; equal ones with equal seeds share an image.
             seed: Seed of the noise: one for all prompts, or n.
             progress: Callback of (distinct images done, all distinct images), called at the beginning and after every
-                batch.
+                batch, of a ``Service`` after every image.
+            each: Callback of a position in ``prompts`` and its image, or why it has none, as soon as that is known.
 
         Returns:
             n images, the i-th of ``prompts[i]``; flagged ones are marked.
@@ -131,7 +144,7 @@ class CachedRenderer:
         """
         pairs = _pairs(prompts, seed)
         with self.lock:
-            keys = [image_key(*pair, self.renderer.identity_of(*pair)) for pair in pairs]
+            keys = self._keys(pairs)
             tasks = dict(zip(keys, pairs, strict=True))
             images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
             missing = [key for key in tasks if key not in images]
@@ -139,19 +152,55 @@ class CachedRenderer:
                 self.cache.prepare()
                 images.update((key, image) for key in missing if (image := self.cache.get(key)) is not None)
                 missing = [key for key in missing if key not in images]
-            if progress is not None:
-                progress(len(images), len(tasks))
-            room = len(missing) if self.budget is None else max(0, self.budget - self.asked)
-            used_up = f"the budget of {self.budget} new images is used up; give a larger one"
-            errors: list[NotDrawn] = [OverBudget(used_up) for _ in missing[room:]]
-            for done in self._rendered(missing[:room], tasks):
-                images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
-                errors += [one for one in done.values() if isinstance(one, NotDrawn)]
+
+            def tell(done: Mapping[str, RenderedImage | NotDrawn]) -> None:
                 if progress is not None:
                     progress(len(images) + len(errors), len(tasks))
+                for index, key in enumerate(keys if each is not None else ()):
+                    if each is not None and key in done:
+                        each(index, done[key])
+
+            room = len(missing) if self.budget is None else max(0, self.budget - self.asked)
+            used_up = f"the budget of {self.budget} new images is used up; give a larger one"
+            errors: dict[str, NotDrawn] = {}
+            tell(images)
+            errors |= {key: OverBudget(used_up) for key in missing[room:]}
             if errors:
-                raise RenderingError(self.renderer.name, [images.get(key) for key in keys], errors)
+                tell(errors.copy())
+            for done in self._rendered(missing[:room], tasks):
+                images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
+                errors |= {key: one for key, one in done.items() if isinstance(one, NotDrawn)}
+                tell(done)
+            if errors:
+                raise RenderingError(
+                    self.renderer.name,
+                    [images.get(key) for key in keys],
+                    [errors.get(key) for key in keys],
+                    [errors[key] for key in tasks if key in errors],
+                )
             return [images[key] for key in keys]
+
+    def _keys(self, pairs: Sequence[tuple[str, int]]) -> list[str]:
+        return [image_key(*pair, self.renderer.identity_of(*pair)) for pair in pairs]
+
+    def missing(self, prompts: Sequence[str], *, seed: int | Sequence[int] = 0) -> tuple[int, int]:
+        """Number of distinct images, and of those that ``render`` would draw; raises as it does, and draws nothing."""
+        with self.lock:
+            keys = set(self._keys(_pairs(prompts, seed)))
+            return len(keys), sum(not self.cache.has(key) for key in keys)
+
+    def render_some(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int | Sequence[int] = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[list[RenderedImage | None], RenderingError | None]:
+        """As ``render``, where some or all prompts may have no image: None in its place, and what would be raised."""
+        try:
+            return [*self.render(prompts, seed=seed, progress=progress)], None
+        except RenderingError as error:
+            return error.images, error
 
     def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
         """What becomes of the missing keys, batch by batch."""

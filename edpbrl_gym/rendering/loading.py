@@ -40,7 +40,7 @@ class BackEnd(NamedTuple):
 BACK_ENDS: dict[str, BackEnd] = {
     "diffusers": BackEnd(
         "edpbrl_gym.rendering.diffusers:DiffusersRenderer",
-        "a text-to-image model, by hub id or folder",
+        "a text-to-image model, by hub id, folder or .safetensors file",
         ("diffusers", "torch", "transformers", "PIL"),
         "images",
     ),
@@ -59,6 +59,15 @@ BACK_ENDS: dict[str, BackEnd] = {
         "pictures",
         is_address=True,
         fragment="model",
+    ),
+    "comfyui": BackEnd(
+        "edpbrl_gym.rendering.services.comfyui:ComfyUIRenderer",
+        "URL?workflow=FILE of ComfyUI and a workflow with {prompt} in it",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+        files=("workflow",),
     ),
     "folder": BackEnd(
         "edpbrl_gym.rendering.folder:FolderRenderer",
@@ -88,7 +97,9 @@ def _parts(spec: str) -> tuple[str, list[str]]:
         elif is_import and not (meant and find_spec(named.partition(".")[0]) is None):
             return "", []
         elif (colon and len(named) > 1) or (meant and "/" not in spec):  # "C:" is a drive
-            problem = f"got {_shown(spec)!r}{meant}"
+            problem = f"got {_shown(spec)!r}"
+            if meant:
+                raise ValueError(f"Expected a renderer, {problem}{meant}")
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
     raise ValueError(f"Expected a renderer of one of the forms {renderer_forms()}; {problem}")

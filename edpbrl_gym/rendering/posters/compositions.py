@@ -8,7 +8,7 @@ from typing import NamedTuple
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
 from edpbrl_gym.rendering.posters.colours import mix
 
-__all__ = ["COMPOSITIONS", "Composition", "leaves", "window"]
+__all__ = ["COMPOSITIONS", "Composition", "leaves", "wall", "window"]
 
 
 class Composition(NamedTuple):
@@ -71,6 +71,13 @@ def window(form: str, w: float, h: float) -> str:
             for i in range(3)
         )
     return ""
+
+
+def wall(form: str, c: dict[str, str]) -> str:
+    """The colour at the upper edge: around the window of a form, or the sky's."""
+    if form == "arch":
+        return mix(c["near"], c["ink"], 0.15)
+    return c["page"] if form in ("round", "strip", "panels") else c["high"]
 
 
 def leaves(b: Brush, w: float, h: float, rng: Random) -> None:
