@@ -104,7 +104,8 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGE
     """
     from PIL import Image
 
-    formats, named = (*FORMATS, "GIF"), "PNG, JPEG, WebP or GIF"
+    formats: tuple[str, ...] = (*FORMATS, "GIF")
+    named = "PNG, JPEG, WebP or GIF"
     if _is_heif(source):
         try:
             import pillow_heif  # type: ignore[import-not-found]
