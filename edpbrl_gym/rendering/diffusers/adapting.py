@@ -60,12 +60,9 @@ def add_lora(pipeline: Any, settings: RenderSettings) -> None:
 
 
 def quantization_config(quantize: str, components: list[str], dtype: Any) -> Any:
-    """Return the ``PipelineQuantizationConfig`` that a text of ``ImageSettings`` names.
+    """Return the ``PipelineQuantizationConfig`` that a text of ``ImageSettings`` names, for a pipeline's components.
 
-    Args:
-        quantize: The text; names quantise what denoises, JSON says itself what it quantises.
-        components: Names of the pipeline's components.
-        dtype: Number format of torch in which quantised weights compute.
+    Names quantise what denoises; JSON says itself what it quantises. ``dtype`` is torch's, in which they compute.
 
     Raises:
         ValueError: The text is none of the forms, or diffusers refuses it.
