@@ -456,7 +456,7 @@ def test_a_picture_may_be_at_an_address(tmp_path):
         ("https://user@example.com/x.png", "got another one"),
         ("file:///etc/passwd", "got another one"),
         ("http://[::1", "got another one"),
-        ("/files/../../../etc/passwd", "it was drawn, but can't be read .* answered 404"),
+        ("/files/../../../etc/passwd", "was drawn, but it can't be read .* answered 404"),
         ("/files/moved.png", "answered 307"),
         ("/files/huge.png", "at most 40,000,000 bytes"),
         ("/files/text.png", "no picture came"),

@@ -190,7 +190,7 @@ class HttpService(Service):
             if answer is not None:
                 status = error_of_success(answer.body) if answer.status < 300 and answer.body else None
                 if answer.body is None:
-                    raise NotDrawn(f"Expected a reply of at most {MAX_REPLY:,} bytes, got a larger or packed one")
+                    raise NotDrawn(f"it is too large, or packed: at most {MAX_REPLY:,} bytes are read")
                 if answer.status < 300 and status is None:
                     self._answered += 1
                     return answer.body
@@ -321,7 +321,7 @@ class HttpService(Service):
         try:
             return self.ask(whole, stop=stop, elsewhere=elsewhere)
         except NotDrawn as error:
-            raise NotDrawn(f"it was drawn, but can't be read where the server put it: {error}") from None
+            raise NotDrawn(f"the picture was drawn, but it can't be read where the server put it: {error}") from None
         finally:
             if elsewhere is not None:
                 elsewhere.close()
