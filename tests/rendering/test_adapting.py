@@ -228,6 +228,7 @@ def test_a_single_file_that_cannot_be_loaded_is_explained(model, tmp_path):
         ("model.ckpt", {}, ValueError, "checkpoint as .safetensors, got .*model.ckpt; other formats can run code"),
         ("model.safetensors", {}, ConnectionError, r"the configs of model.safetensors .option config. from the hub"),
         ("model.safetensors", {"config": str(tmp_path)}, FileNotFoundError, "model_index.json in the folder of conf"),
+        ("model.safetensors", {"config": str(model), "variant": "fp16"}, ValueError, "Expected no revision and no var"),
         ("model.safetensors", {"config": str(model), "quantize": "quanto"}, ValueError, "Expected no quantize with"),
     ):
         with pytest.raises(error, match=said):

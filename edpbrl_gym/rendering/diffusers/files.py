@@ -70,6 +70,8 @@ def find_model(settings: RenderSettings) -> Path:
     """
     folder = Path(settings.model).expanduser()
     if folder.is_file():
+        if settings.revision is not None or settings.variant is not None:
+            raise ValueError(f"Expected no revision and no variant with the single file {folder}; leave them out")
         return _configs(folder, settings.config)
     if settings.config is not None:
         raise ValueError(f"Expected no config with {settings.model}, which is no single file; leave it out")
@@ -123,10 +125,9 @@ def _configs(file: Path, config: str | None) -> Path:
             raise ValueError(f"Expected a whole .safetensors file, got {file}, which can't be read") from error
     folder = Path(config).expanduser()
     if not folder.is_dir():
-        patterns = ["*.json", "*.txt", "*.model"]
-        folder = _from_hub(
-            f"{config}, for its configs,", lambda: hub.snapshot_download(config, allow_patterns=patterns)
-        )
+        what = f"{config} for the configs of {file.name} (option config)"
+        options = {"repo_id": config, "allow_patterns": ["*.json", "*.txt", "*.model"]}
+        folder = _from_hub(what, lambda: hub.snapshot_download(**options))
     if not (folder / _INDEX).is_file():
         raise FileNotFoundError(f"Expected {_INDEX} in the folder of configs {folder}, got no such file")
     return folder
