@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -88,7 +89,7 @@ def quantization_config(quantize: str, components: list[str], dtype: Any) -> Any
         elif kind == "quanto":
             one = diffusers.QuantoConfig(weights_dtype=variant or "int8")
         elif kind == "torchao" and variant:
-            one = diffusers.TorchAoConfig(getattr(require("torchao.quantization", "quantised weights"), variant)())
+            one = diffusers.TorchAoConfig(getattr(import_module("torchao.quantization"), variant)())
         else:
             raise ValueError("none of these forms")
         denoisers = [name for name in components if name in _DENOISERS]

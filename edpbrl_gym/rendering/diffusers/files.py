@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 import warnings
@@ -107,11 +108,15 @@ def _from_hub(what: str, download: Callable[[], Any]) -> Path:
         ) from error
 
 
+def _files_from_hub(what: str, name: str, patterns: str | list[str]) -> Path:
+    hub = importlib.import_module("huggingface_hub")  # which diffusers brings
+    return _from_hub(what, lambda: hub.snapshot_download(name, allow_patterns=patterns))
+
+
 def _configs(file: Path, config: str | None) -> Path:
     """Return the folder with the configs of a single checkpoint file, from the hub unless ``config`` is one."""
     if file.suffix != ".safetensors":
         raise ValueError(f"Expected a single checkpoint as .safetensors, got {file}; other formats can run code")
-    hub = require("huggingface_hub", "rendering", "images")
     if config is None:
         require("diffusers", "rendering")
         from diffusers.loaders import single_file_utils
@@ -126,8 +131,7 @@ def _configs(file: Path, config: str | None) -> Path:
     folder = Path(config).expanduser()
     if not folder.is_dir():
         what = f"{config} for the configs of {file.name} (option config)"
-        options = {"repo_id": config, "allow_patterns": ["*.json", "*.txt", "*.model"]}
-        folder = _from_hub(what, lambda: hub.snapshot_download(**options))
+        folder = _files_from_hub(what, config, ["*.json", "*.txt", "*.model"])
     if not (folder / _INDEX).is_file():
         raise FileNotFoundError(f"Expected {_INDEX} in the folder of configs {folder}, got no such file")
     return folder
@@ -144,9 +148,8 @@ def find_lora(lora: str) -> tuple[Path, float]:
     name, weight = (weighted[1], float(weighted[2])) if weighted else (lora, 1.0)
     path, (owner, *rest) = Path(name).expanduser(), name.split("/")
     if not path.exists() and rest and owner not in ("", ".", "..", "~"):
-        hub, inside = require("huggingface_hub", "rendering", "images"), "/".join(rest[1:])
-        options = {"repo_id": f"{owner}/{rest[0]}", "allow_patterns": inside or "*.safetensors"}
-        path = _from_hub(f"the LoRA {name}", lambda: hub.snapshot_download(**options)) / inside
+        inside = "/".join(rest[1:])
+        path = _files_from_hub(f"the LoRA {name}", f"{owner}/{rest[0]}", inside or "*.safetensors") / inside
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     files = [file for file in files if file.name == "pytorch_lora_weights.safetensors"] or files
     if len(files) != 1 or files[0].suffix != ".safetensors" or not files[0].is_file():
