@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, blocks_of
 from edpbrl_gym.features.base import hash_settings, normalise
 from edpbrl_gym.features.notices import check_texts
 from edpbrl_gym.rendering import CachedRenderer
 from edpbrl_gym.rendering.settings import check_seed
 
-__all__ = ["FEATURES", "DrawnEncoder", "Features", "features_of"]
+__all__ = ["FEATURES", "DrawnEncoder", "Features", "features_of", "seen_answers"]
 
 Features = Literal["text", "picture", "both"]
 
@@ -68,6 +70,22 @@ class DrawnEncoder:
             if not checked:
                 return np.empty((0, self.dimension), dtype=np.float32)
             return np.stack([self._rows[text] for text in checked])
+
+
+def seen_answers(answers: Comparisons, encoder: TextEncoder, *, progress: bool = False) -> Comparisons:
+    """The same answers by the features of another encoder of the options' texts, such as of their pictures.
+
+    Raises:
+        ValueError: The answers are without texts.
+        RenderingError: Some texts have no picture.
+    """
+    if answers.texts is None:
+        raise ValueError("Expected answers with the texts of their options, of which pictures are drawn, got none")
+    rows = encoder.encode([text for texts in answers.texts for text in texts], progress=progress)
+    features = np.zeros((*answers.present.shape, encoder.dimension), dtype=np.float32)
+    features[answers.present] = rows
+    known = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "blocks": list(blocks_of(encoder))}
+    return replace(answers, features=features, metadata={**answers.metadata, **known})
 
 
 def features_of(kind: Features, text_encoder: TextEncoder, drawn: DrawnEncoder) -> TextEncoder:
