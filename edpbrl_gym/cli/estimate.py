@@ -72,7 +72,7 @@ class Estimate:
     image_seed: int = 0
     """Seed of the pictures."""
     image_encoder: str | None = None
-    """Encoder of the pictures that answers are about (None: efficientnet-lite0)."""
+    """Encoder of the pictures that answers are about (None: efficientnet-lite0, with --features joined by colours)."""
     pictures: Path | None = None
     """Folder to which the paths of pictures are relative (None: that of the answers)."""
     out: Path = Path("runs/theta.safetensors")
@@ -80,14 +80,15 @@ class Estimate:
 
     def needs(self) -> list[Need]:
         """The optional packages that these options need; that of an encoder named in a file is asked for later."""
-        from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER
         from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
         from edpbrl_gym.features.images import image_encoder_needs
+        from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 
         needs = [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
         if self.features != "text":
-            needs += [*self.drawing.needs(), *image_encoder_needs(self.image_encoder or IMAGE_ENCODER)]
+            names = (self.image_encoder or PICTURE_FEATURES).split("+")
+            needs += [*self.drawing.needs(), *(need for name in names for need in image_encoder_needs(name))]
         return needs
 
 
@@ -218,7 +219,8 @@ def _check(options: Estimate) -> None:
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
     if options.image_encoder is not None:
-        check_image_encoder_spec(options.image_encoder)
+        for name in options.image_encoder.split("+") if options.features != "text" else (options.image_encoder,):
+            check_image_encoder_spec(name)
     if not options.answers.is_file():
         raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
 
@@ -320,18 +322,15 @@ def _read(options: Estimate, study: Study | None, population: TastePrior | None)
 
 def _seen(options: Estimate, comparisons: Any, encoder: Any) -> Any:
     """The answers by what their options look like, or by that and their texts."""
-    from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER
-    from edpbrl_gym.features import load_image_encoder
-    from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of, seen_answers
+    from edpbrl_gym.pictures.drawn import PICTURE_FEATURES, drawn_by, features_of, seen_answers
 
     if options.features == "both" and encoder is None:
         advice = ", or --features picture, which needs none"
         encoder = answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
     with bad_arguments():
-        images = load_image_encoder(options.image_encoder or IMAGE_ENCODER)
         renderer = options.drawing.load()
+        drawn = drawn_by(renderer, options.image_encoder or PICTURE_FEATURES, seed=options.image_seed)
     with renderer:
-        drawn = DrawnEncoder(renderer, images, options.image_seed)
         return seen_answers(comparisons, features_of(options.features, encoder, drawn), progress=True)
 
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.comparisons import Comparisons
-from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, blocks_of
+from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, blocks_of, load_image_encoder
 from edpbrl_gym.features.base import hash_settings, normalise
 from edpbrl_gym.features.notices import check_texts
 from edpbrl_gym.rendering import CachedRenderer
 from edpbrl_gym.rendering.settings import check_seed
 
-__all__ = ["FEATURES", "DrawnEncoder", "Features", "features_of", "seen_answers"]
+__all__ = ["FEATURES", "PICTURE_FEATURES", "DrawnEncoder", "Features", "drawn_by", "features_of", "seen_answers"]
 
 Features = Literal["text", "picture", "both"]
 
 FEATURES: tuple[Features, ...] = ("text", "picture", "both")
 """By what a taste is learnt where pictures are shown: `features_of`."""
+
+
+PICTURE_FEATURES = "efficientnet-lite0+colours"
+"""The image encoders of pictures where none is named: what is seen, and in which colours."""
 
 
 class DrawnEncoder:
@@ -88,7 +92,24 @@ def seen_answers(answers: Comparisons, encoder: TextEncoder, *, progress: bool =
     return replace(answers, features=features, metadata={**answers.metadata, **known})
 
 
-def features_of(kind: Features, text_encoder: TextEncoder, drawn: DrawnEncoder) -> TextEncoder:
+def drawn_by(renderer: CachedRenderer, spec: str = PICTURE_FEATURES, *, seed: int = 0, **options: Any) -> TextEncoder:
+    """A ``DrawnEncoder`` by an image encoder's name, or "A+B": several of the same pictures, joined.
+
+    Args:
+        renderer: Draws the pictures.
+        spec: Names of image encoders.
+        seed: Of all pictures.
+        **options: Of ``load_image_encoder``.
+
+    Raises:
+        ValueError, ImportError, OSError: As for ``load_image_encoder``.
+    """
+    encoders = [load_image_encoder(name, **options) for name in spec.split("+")]
+    drawn = [DrawnEncoder(renderer, encoder, seed) for encoder in encoders]
+    return drawn[0] if len(drawn) == 1 else JoinedEncoder(drawn)
+
+
+def features_of(kind: Features, text_encoder: TextEncoder, drawn: TextEncoder) -> TextEncoder:
     """The encoder of prompts whose pictures are shown: by the "text", the "picture", or "both" joined.
 
     Raises:
