@@ -156,9 +156,9 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
     case and spaces folded); two files may.
 
     Args:
-        path: "images" (5,159 tokens; also None), "interiors" (408 tokens about rooms) or "posters" (97 tokens, each of
-            which changes the pictures of the renderer "posters"), or the folder. A built-in name wins over a folder of that name in the current directory: "./interiors" or ``Path("interiors")`` is the
-            folder.
+        path: "images" (5,159 tokens; also None), "interiors" (408 tokens about rooms) or "posters" (97 tokens, which the
+            renderer "posters" draws), or the folder. A built-in name wins over a folder of that name in the current
+            directory: "./interiors" or ``Path("interiors")`` is the folder.
         order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for a built-in vocabulary
             its own order (``BUILT_IN[name].order``; for "images" the paper's).
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from edpbrl_gym.rendering.posters.brush import Brush, circle, rect, trace
+from edpbrl_gym.rendering.posters.brush import Brush, rect, trace
 from edpbrl_gym.rendering.posters.colours import difference, mix
 
 __all__ = ["MANNERS", "overlay"]
