@@ -73,7 +73,7 @@ def tones(palette: str, light: str) -> dict[str, str]:
         c[part] = blend(c, recipe.partition("=")[2] or recipe)
     if light == "drifting white clouds" and difference(c["high"], c["page"]) < 26:
         c["high"] = mix(c["high"], c["mid"], 0.35)
-    c["shine"] = c["glow"] if difference(c["glow"], c["high"]) > 26 else c["accent"]
+    c["shine"] = c["glow"] if difference(c["glow"], c["high"]) > 20 else c["accent"]
     c["sand"] = mix(mix(c["glow"], c["accent"], 0.25), c["near"], 0.7 if is_dark(c) else 0.0)
     return c
 

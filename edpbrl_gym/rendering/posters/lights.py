@@ -24,7 +24,11 @@ def sky(s: Stage) -> str:
         bands = 6 if b.manner in ("misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
         for i in range(1, bands):
             b.plain(rect(-BLEED, y * i / bands, w, s.floor - y * i / bands), mix(high, low, i / (bands - 1)))
-    if s.light in _LIGHTS:
+    if s.light in _ORBS:
+        stars, name, height = _ORBS[s.light]
+        _stars(s, stars)
+        s.motif(name, _side(s), s.height * height)
+    elif s.light in _LIGHTS:
         _LIGHTS[s.light](s, _side(s))
     return mix(high, low, 0.55)
 
@@ -70,21 +74,6 @@ def _night(s: Stage, x: float) -> None:
     _stars(s, 150)
     for _ in range(9):
         s.motif("star", rng.uniform(20, s.width - 20), s.horizon * rng.uniform(0.04, 0.75), rng.uniform(0.5, 1.1))
-
-
-def _moon(s: Stage, x: float) -> None:
-    _stars(s, 26)
-    s.motif("full moon", x, s.height * 0.25)
-
-
-def _crescent(s: Stage, x: float) -> None:
-    _stars(s, 18)
-    s.motif("crescent", x, s.height * 0.19)
-
-
-def _eclipse(s: Stage, x: float) -> None:
-    _stars(s, 40)
-    s.motif("eclipse", x, s.height * 0.26)
 
 
 def _rays(s: Stage, _: float) -> None:
@@ -134,32 +123,27 @@ def _clouds(s: Stage, _: float) -> None:
 def _rings(s: Stage, x: float) -> None:
     c, y = s.tones, s.height * 0.3
     for i, r in enumerate((330, 285, 240, 198, 158, 120, 84)):
-        colour = (
-            mix(c["high"], c["glow"], 0.25 + 0.1 * i) if i % 2 == 0 else mix(c["high"], c["accent"], 0.2 + 0.06 * i)
-        )
-        s.brush.shape(_disc(s, x, y, r), colour)
-    s.brush.shape(circle(x, y, 48), c["glow"])
-
-
-def _rain_clouds(s: Stage, _: float) -> None:
-    s.motif("rain cloud", s.width * 0.2, s.horizon * 0.14, 1.5)
-    s.motif("rain cloud", s.width * 0.75, s.horizon * 0.1, 1.9)
+        s.brush.shape(_disc(s, x, y, r), mix(c["high"], c["shine"], 0.12 + 0.09 * i + 0.16 * (i % 2)))
+    s.brush.shape(circle(x, y, 48), c["shine"])
 
 
 _LIGHTS: dict[str, Callable[[Stage, float], None]] = {
     "low evening sun": _evening,
-    "bright midday sun": lambda s, x: s.motif("noon", x, s.height * 0.17),
     "a night full of stars": _night,
-    "a large full moon": _moon,
-    "a thin crescent moon": _crescent,
     "rays of the rising sun": _rays,
-    "thick morning fog": lambda s, x: s.motif("pale sun", x, s.height * 0.26),
     "green northern lights": _northern_lights,
     "dark storm with lightning": _storm,
-    "slanting rain": _rain_clouds,
     "drifting white clouds": _clouds,
     "rings of light around the sun": _rings,
-    "an eclipsed sun": _eclipse,
+}
+# how many stars, what shines among them, and its y as a share of the height
+_ORBS: dict[str, tuple[int, str, float]] = {
+    "bright midday sun": (0, "noon", 0.17),
+    "a large full moon": (26, "full moon", 0.25),
+    "a thin crescent moon": (18, "crescent", 0.19),
+    "thick morning fog": (0, "pale sun", 0.26),
+    "slanting rain": (0, "rain clouds", 0.1),
+    "an eclipsed sun": (40, "eclipse", 0.26),
 }
 
 

@@ -45,7 +45,7 @@ def _specks(count: int, size: float, number: int) -> str:
 
 def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
     turn, tiles = rng.randrange(4), [(x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)]
-    for number, count, ink, alpha in ((1, 2000, "line", 0.5), (2, 1700, "page", 0.55)):
+    for number, count, ink, alpha in ((1, 2000, "line", 0.5), (2, 1700, "page", 0.46)):
         own = b.beside()
         own.plain(_specks(count, 1.7, number), b.tones[ink], alpha, f' id="specks{number}"{_CRISP}')
         b.add(f"<defs>{own.parts[0]}</defs>")
