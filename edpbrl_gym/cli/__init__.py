@@ -37,10 +37,12 @@ from edpbrl_gym.cli.estimate import Estimate
 from edpbrl_gym.cli.fit_population import FitPopulation
 from edpbrl_gym.cli.llm import LLM
 from edpbrl_gym.cli.personalize import Personalize
+from edpbrl_gym.cli.rank import Rank
 from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit, StudyReport
+from edpbrl_gym.cli.study_draw import StudyDraw
 from edpbrl_gym.cli.study_replay import StudyReplay
 from edpbrl_gym.cli.study_serve import StudyServe
 from edpbrl_gym.cli.synthetic import Synthetic
@@ -96,6 +98,7 @@ class Study:
         OmitSubcommandPrefixes[
             Annotated[StudyInit, subcommand("init")]
             | Annotated[StudyCheck, subcommand("check")]
+            | Annotated[StudyDraw, subcommand("draw")]
             | Annotated[StudyServe, subcommand("serve")]
             | Annotated[StudyExport, subcommand("export")]
             | Annotated[StudyReport, subcommand("report")]
@@ -112,6 +115,7 @@ COMMANDS: Any = (
     | Annotated[Estimate, subcommand("estimate")]
     | Annotated[FitPopulation, subcommand("fit-population")]
     | Annotated[Personalize, subcommand("personalize")]
+    | Annotated[Rank, subcommand("rank")]
     | Annotated[Render, subcommand("render")]
     | Annotated[Encode, subcommand("encode")]
     | Annotated[Study, subcommand("study")]

@@ -147,8 +147,7 @@ class _Search:
             return {(): float(self.score([()])[0])}
         free = self.vocabulary.sizes[0] > 1  # what the prompts begin with
         tried = [
-            range(len(step)) if free and not place else self._shortlisted(step)
-            for place, step in enumerate(self.steps)
+            range(len(step)) if free and not place else self._shortlisted(step) for place, step in enumerate(self.steps)
         ]
         scores: dict[tuple[int, ...], float] = {}
         found: list[tuple[int, ...]] = []

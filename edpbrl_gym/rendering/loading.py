@@ -40,9 +40,34 @@ class BackEnd(NamedTuple):
 BACK_ENDS: dict[str, BackEnd] = {
     "diffusers": BackEnd(
         "edpbrl_gym.rendering.diffusers:DiffusersRenderer",
-        "a text-to-image model, by hub id or folder",
+        "a text-to-image model, by hub id, folder or .safetensors file",
         ("diffusers", "torch", "transformers", "PIL"),
         "images",
+    ),
+    "openai": BackEnd(
+        "edpbrl_gym.rendering.services.openai:OpenAIRenderer",
+        "URL#MODEL of an OpenAI-compatible images endpoint",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+    ),
+    "a1111": BackEnd(
+        "edpbrl_gym.rendering.services.a1111:A1111Renderer",
+        "URL of A1111, Forge or SD.Next, or URL#CHECKPOINT",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+    ),
+    "comfyui": BackEnd(
+        "edpbrl_gym.rendering.services.comfyui:ComfyUIRenderer",
+        "URL?workflow=FILE of ComfyUI and a workflow with {prompt} in it",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+        files=("workflow",),
     ),
     "folder": BackEnd(
         "edpbrl_gym.rendering.folder:FolderRenderer",
@@ -72,7 +97,9 @@ def _parts(spec: str) -> tuple[str, list[str]]:
         elif is_import and not (meant and find_spec(named.partition(".")[0]) is None):
             return "", []
         elif (colon and len(named) > 1) or (meant and "/" not in spec):  # "C:" is a drive
-            problem = f"got {_shown(spec)!r}{meant}"
+            problem = f"got {_shown(spec)!r}"
+            if meant:
+                raise ValueError(f"Expected a renderer, {problem}{meant}")
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
     raise ValueError(f"Expected a renderer of one of the forms {renderer_forms()}; {problem}")
@@ -120,10 +147,10 @@ def _arguments(spec: str) -> tuple[list[str], dict[str, Any]]:
             continue
         options[name] = option_value(unquote(text)) if name not in BACK_ENDS[kind].files else unquote(text)
     if fragment:
-        name = BACK_ENDS[kind].fragment
-        if name is None or name in options:
+        follows = BACK_ENDS[kind].fragment
+        if follows is None or follows in options:
             raise ValueError(f"Expected the renderer {_shown(spec)!r} without a '#' part, got {fragment!r}")
-        options[name] = unquote(fragment)
+        options[follows] = unquote(fragment)
     return [address + ("?" + "&".join(kept) if kept else "")], options
 
 
@@ -161,6 +188,7 @@ def load_renderer(
     cache_folder: str | PathLike[str],
     beside: Path | None = None,
     executor: Executor | None = None,
+    budget: int | None = None,
     **options: Any,
 ) -> CachedRenderer:
     """Return the renderer that ``spec`` names, or that it is, behind a cache on disk.
@@ -172,6 +200,7 @@ def load_renderer(
         cache_folder: Folder of the images of all renderers.
         beside: Folder to which a source, or a file among the options, may be relative.
         executor: Renders on its workers, each with a renderer of its own, made from ``spec``, no instance.
+        budget: Number of new images that are asked for in all, at most (None: no limit).
         **options: Of the renderer (``renderer_options``), such as ``steps`` of a text-to-image model.
 
     Raises:
@@ -181,7 +210,7 @@ def load_renderer(
     if isinstance(spec, Renderer):
         if executor is not None or options:
             raise TypeError("Expected the name of a renderer with an executor or options, got an instance; name it")
-        return CachedRenderer(spec, cache_folder=cache_folder)
+        return CachedRenderer(spec, cache_folder=cache_folder, budget=budget)
     kind, source = _parts(spec)
     row = BACK_ENDS[kind] if kind else None
     if row is not None and source and not row.is_address and beside is not None and (beside / source[0]).exists():
@@ -199,4 +228,4 @@ def load_renderer(
             if name in row.files and (beside / str(value)).exists():
                 options[name] = str(beside / str(value))
     maker = _Maker(spec, options)
-    return CachedRenderer(maker.make(), cache_folder=cache_folder, executor=executor, maker=maker)
+    return CachedRenderer(maker.make(), cache_folder=cache_folder, executor=executor, maker=maker, budget=budget)

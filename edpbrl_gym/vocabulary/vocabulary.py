@@ -23,7 +23,9 @@ __all__ = ["SEPARATOR", "Vocabulary", "check_enough_options"]
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
 _SUBJECT = "subject"
 _MOST_SUBJECT = 300  # characters; what encoders of text read of a prompt is not much longer
-_SAYS_WHAT = re.compile(r"[\W\d_]*(subject|base|room|object|motif)s?", re.IGNORECASE)  # names of steps, also "1-subject"
+_SAYS_WHAT = re.compile(
+    r"[\W\d_]*(subject|base|room|object|motif)s?", re.IGNORECASE
+)  # names of steps, also "1-subject"
 
 
 def _composed(token: str) -> str:
@@ -193,8 +195,8 @@ class Vocabulary:
             raise ValueError('Expected a subject with words in it, such as "a lighthouse on a cliff", got none')
         if len(text) > _MOST_SUBJECT:
             raise ValueError(
-                f"Expected a subject of at most {_MOST_SUBJECT} characters, got {len(text):,}, beginning {text[:40]!r}; "
-                "say what the picture shows, the other words come from the vocabulary"
+                f"Expected a subject of at most {_MOST_SUBJECT} characters, got {len(text):,}: {text[:40]!r}...; say "
+                "what the picture shows, the other words come from the vocabulary"
             )
         problem = refusal(text)
         if problem is not None:
