@@ -86,7 +86,7 @@ def check_safe(svg: str) -> None:
     """Only shapes, and references inside of the picture to what is there."""
     root = ElementTree.fromstring(svg)
     names = {element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in root.iter()}
-    assert names <= {"svg", "g", "path", "use", "defs", "clipPath", "rect", "radialGradient", "stop"}
+    assert names <= {"svg", "g", "path", "use", "defs", "rect", "radialGradient", "stop", "pattern"}
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     for element in root.iter():

@@ -23,7 +23,8 @@ def sky(s: Stage) -> str:
     else:
         bands = 6 if b.manner in ("misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
         for i in range(1, bands):
-            b.plain(rect(-BLEED, y * i / bands, w, s.floor - y * i / bands), mix(high, low, i / (bands - 1)))
+            top, tall = y * i / bands, y / bands + 5 if i < bands - 1 else s.floor - y * i / bands
+            b.plain(rect(-BLEED, top, w, tall), mix(high, low, i / (bands - 1)))
     if s.light in _ORBS:
         stars, name, height = _ORBS[s.light]
         _stars(s, stars)
@@ -93,10 +94,10 @@ def _northern_lights(s: Stage, _: float) -> None:
     for band in range(3):
         phase, foot, tall = rng.uniform(0, 6), y * (0.38 + 0.2 * band), y * rng.uniform(0.26, 0.36)
         line = [(x, foot + 30 * math.sin(x / 58 + phase) + 11 * math.sin(x / 21 + 2 * phase)) for x in xs]
-        for step in range(7):
-            reach = tall * (1 - step / 7) ** 1.6
+        for step in range(5):
+            reach = tall * (1 - step / 5) ** 1.5
             top = [(x, z - reach * (1 + 0.35 * math.sin(x / 26 + phase))) for x, z in reversed(line)]
-            s.brush.plain(trace(line + top), colour, 0.12)
+            s.brush.plain(trace(line + top), colour, 0.16)
 
 
 def _storm(s: Stage, x: float) -> None:

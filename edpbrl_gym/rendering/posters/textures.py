@@ -138,8 +138,8 @@ def _wash(b: Brush, w: float, h: float, rng: Random) -> None:
     stop, stops = f'<stop stop-color="{pale}" offset=', ((0.2, 0.3), (0.9, 0.1), (0.97, 0.2), (1, 0))
     bloom = "".join(f'{stop}"{at}" stop-opacity="{alpha}"/>' for at, alpha in stops)
     b.add(f'<radialGradient id="bloom">{bloom}</radialGradient>')
-    for _ in range(10):
-        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(22, 80)
+    for _ in range(8):
+        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(22, 70)
         ring = [(r * rng.uniform(0.86, 1.05), a * math.tau / 14) for a in range(14)]
         b.plain(trace((x + d * math.cos(a), y + 0.75 * d * math.sin(a)) for d, a in ring), "url(#bloom)")
     points = []
