@@ -40,8 +40,8 @@ class Ask:
     out: Path = Path("runs/ask")
     """Folder for the answers and the taste; where there are answers already, the questions go on."""
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical order (None:
-    images, or as before)."""
+    """Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in alphabetical order
+    (None: images, or as before)."""
     num_options: int | None = None
     """Options K of a question (None: 9, or as before; 1 is enough for ratings); up to 9 are answered by single keys."""
     format: str | None = None
