@@ -63,6 +63,7 @@ class HttpService(Service):
     """
 
     example = "http://127.0.0.1:8000"
+    is_paid = False  # whether a request that may have been heeded is never sent again, even where nothing is paid
     has_login = False  # whether a key may be USER:PASSWORD
 
     def __init__(
@@ -100,7 +101,7 @@ class HttpService(Service):
         if self.has_login and self._secrets and ":" in self._secrets[0]:
             self._secrets.append(base64.b64encode(self._secrets[0].encode()).decode())
             account["Authorization"] = f"Basic {self._secrets[-1]}"
-        self._paid = bool(account) if price is None else price > 0
+        self._paid = self.is_paid or (bool(account) if price is None else price > 0)
         headers = {"User-Agent": "edpbrl-gym", **account}
         if self._paid:  # on a connection that is kept, a lost request would be sent again
             headers["Connection"] = "close"
