@@ -86,10 +86,9 @@ class Estimate:
         from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 
         needs = [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
-        if self.features != "text":
-            names = (self.image_encoder or PICTURE_FEATURES).split("+")
-            needs += [*self.drawing.needs(), *(need for name in names for need in image_encoder_needs(name))]
-        return needs
+        seen = self.image_encoder or ("" if self.features == "text" else PICTURE_FEATURES)
+        needs += [need for name in seen.split("+") if name for need in image_encoder_needs(name)]
+        return [*needs, *([] if self.features == "text" else self.drawing.needs())]
 
 
 def run(options: Estimate) -> None:

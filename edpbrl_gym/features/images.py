@@ -204,8 +204,7 @@ def load_image_encoder(
 
     Args:
         spec: Its name.
-        cache: Keep the rows on disk (``CachedImageEncoder``); those of "colours" and "strokes", which take no model,
-            never are.
+        cache: Keep the rows on disk (``CachedImageEncoder``); those of "strokes", which take no model, never are.
         cache_folder: Cache folder; None: ``default_cache_folder()``.
 
     Raises:
@@ -219,15 +218,15 @@ def load_image_encoder(
         from edpbrl_gym.features.strokes import StrokeEncoder
 
         return StrokeEncoder()
-    if kind == "colours":
-        from edpbrl_gym.features.colours import ColourEncoder
-
-        return ColourEncoder()
     encoder: ImageEncoder
     if kind == "efficientnet-lite0":
         from edpbrl_gym.features.efficientnet import EfficientNetEncoder
 
         encoder = EfficientNetEncoder()
+    elif kind == "colours":
+        from edpbrl_gym.features.colours import ColourEncoder
+
+        encoder = ColourEncoder()
     else:
         encoder = OpenClipImageEncoder(source) if kind == "open_clip" else imported_encoder(spec, OwnImageEncoder)
     return CachedImageEncoder(encoder, cache_folder) if cache else encoder

@@ -22,7 +22,7 @@ def test_lab(rgb, lab):
 
 
 def test_every_cell_has_its_colour_and_its_spread():
-    encoder = load_image_encoder("colours")
+    encoder = load_image_encoder("colours", cache=False)
     assert isinstance(encoder, ImageEncoder) and (encoder.name, encoder.dimension) == ("colours", 37)
     pixels = np.zeros((90, 120, 3), dtype=np.uint8)
     pixels[:30, 80:] = (0, 0, 255)  # the last cell of the first row

@@ -144,8 +144,9 @@ def _wash(b: Brush, w: float, h: float, rng: Random) -> None:
         b.plain(trace((x + d * math.cos(a), y + 0.75 * d * math.sin(a)) for d, a in ring), "url(#bloom)")
     points = []
     for i in range(88):
-        t, inside = i / 22 % 1, 16 + rng.uniform(-6, 4)
-        points.append(((t * w, inside), (w - inside, t * h), (w - t * w, h - inside), (inside, h - t * h))[i // 22])
+        t, inside = i / 22 % 1, 8 + rng.uniform(-4, 4)
+        x, y = 8 + t * (w - 16), 8 + t * (h - 16)
+        points.append(((x, inside), (w - inside, y), (w - x, h - inside), (inside, h - y))[i // 22])
     b.plain(rect(-99, -99, w + 198, h + 198) + trace(points), b.tones["page"], 1, ' fill-rule="evenodd"')
 
 
