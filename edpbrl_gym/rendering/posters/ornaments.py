@@ -81,7 +81,7 @@ def _side(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
 
 def _deco(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     _frame(b, w, h, 6, 4, b.tones["line"])
-    own = Brush("smooth", b.tones, rng)
+    own = Brush("smooth", b.tones, rng, b.prefix)
     for x, y, turn in ((0, 0, "1 1"), (w, 0, "-1 1"), (0, h, "1 -1"), (w, h, "-1 -1")):
         motif(own, "corner", f"translate({x:.1f} {y:.1f}) scale({turn})")
     b.parts += own.parts
