@@ -10,6 +10,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,13 +109,13 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGE
     named = "PNG, JPEG, WebP or GIF"
     if _is_heif(source):
         try:
-            import pillow_heif  # type: ignore[import-not-found]
+            reader = import_module("pillow_heif")  # no extra brings it: its wheels hold code under the GPL
         except ImportError:
             raise ValueError(
                 f"Expected an image file at {'bytes' if isinstance(source, bytes) else source}, but it can't be read "
                 "(HEIC); install pillow-heif, or convert it to JPEG"
             ) from None
-        pillow_heif.register_heif_opener()
+        reader.register_heif_opener()
         formats, named = ("HEIF",), "HEIC"
     with _opened(source, formats, named) as opened, opened as picture:
         turn = _TURNS.get(_orientation(picture))
