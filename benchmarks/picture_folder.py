@@ -20,6 +20,7 @@ from benchmarks.common import make_parser, show
 from benchmarks.picture_tastes import TASTES
 from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import derive_seed, generator
+from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.features import TextEncoder, default_cache_folder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.pictures import PicturePool, prompt_pool
@@ -54,17 +55,27 @@ def utilities(pool: PicturePool, taste: str, scale: float) -> NDArray[np.float64
 
 
 def asked(
-    pool: PicturePool, encoder: TextEncoder, liked: NDArray[np.float64], planner: str, questions: int, seed: int
+    pool: PicturePool,
+    encoder: TextEncoder,
+    liked: NDArray[np.float64],
+    planner: str,
+    questions: int,
+    seed: int,
+    prior: str = "words",
 ) -> NDArray[np.float64]:
     """The scores of all pictures after so many questions about four of them."""
-    made = eg.make_planner(planner, pool.vocabulary, encoder, feedback="prompt", seed=derive_seed(seed, "planner"))
+    rows = encoder.encode(pool.vocabulary.all_tokens)
+    taste = make_prior(prior, rows, **({"scale": "auto"} if prior == "ridge" else {}))
+    made = eg.make_planner(
+        planner, pool.vocabulary, encoder, feedback="prompt", seed=derive_seed(seed, "planner"), prior=taste
+    )
     session = eg.Session(made, vocabulary=pool.vocabulary, encoder=encoder, feedback="prompt")
     place = {text: item for item, text in enumerate(pool.vocabulary.all_tokens)}
     for number in range(questions):
         options = [place[text] for text in session.ask().texts]
         noise = generator(seed, "answers", number).gumbel(size=len(options))
         session.tell(Response.best(int(np.argmax(liked[options] + noise))))
-    return encoder.encode(pool.vocabulary.all_tokens) @ session.theta
+    return rows @ session.theta
 
 
 def found(scores: NDArray[np.float64], liked: NDArray[np.float64]) -> float:
@@ -79,6 +90,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=8, help="folders and people for each taste (default: 8)")
     parser.add_argument("--scale", type=float, default=3.0, help="spread of the person's utilities in logits")
+    parser.add_argument("--prior", choices=("words", "ridge"), default="words", help="of the taste; ridge: scale auto")
     parser.add_argument("--cache", type=Path, default=default_cache_folder() / "images", help="of the posters")
     parser.add_argument("--image-encoder", default="efficientnet-lite0")
     arguments = parser.parse_args()
@@ -94,7 +106,7 @@ def main() -> None:
             for taste in TASTES:
                 liked = utilities(pool, taste, arguments.scale)
                 for planner in PLANNERS:
-                    scores = asked(pool, encoder, liked, planner, arguments.questions, seed)
+                    scores = asked(pool, encoder, liked, planner, arguments.questions, seed, arguments.prior)
                     shares.setdefault((taste, planner), []).append(found(scores, liked))
                     print(f"seed {seed}, {taste}, {planner}: {shares[taste, planner][-1]:.2f}", flush=True)
     rows = [
