@@ -202,7 +202,8 @@ def make_planner(
     }
     if "prior" in wanted:
         tokens, blocks = described.token_features, blocks_of(getattr(described, "encoder", features))
-        if prior is None and len(blocks) > 1 and cls.default_prior.__func__ is Planner.default_prior.__func__:
+        usual = inspect.getattr_static(cls, "default_prior") is inspect.getattr_static(Planner, "default_prior")
+        if prior is None and len(blocks) > 1 and usual:
             prior = default_prior(blocks)
         chosen_prior = cls.default_prior(tokens) if prior is None else make_prior(prior, tokens, blocks=blocks)
         shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
