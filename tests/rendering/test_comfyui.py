@@ -348,6 +348,19 @@ def test_a_server_that_is_started_again_has_lost_its_jobs(tmp_path):
         assert drawn(made.render([BAD])) == [colour(BAD)] and server.paid == {(BAD, 0): 1}
 
 
+def test_a_picture_whose_server_was_out_of_reach_is_found_by_the_next_call(tmp_path):
+    def play(call):
+        call.server.down = True
+
+    with ComfyServer(play) as server:
+        made = renderer(server, tmp_path)
+        with pytest.raises(RenderingError, match="500, 3 times in a row") as error:
+            made.render([BAD])
+        one_line(error.value)
+        server.down = False
+        assert drawn(made.render([BAD])) == [colour(BAD)] and server.paid == {(BAD, 0): 1} and len(server.calls) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

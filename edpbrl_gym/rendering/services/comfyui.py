@@ -105,7 +105,12 @@ class ComfyUIRenderer(HttpService):
         return job
 
     def _drawn(self, job: str, nodes: dict[str, Any], text: str, stop: threading.Event) -> bytes:
-        entry, node = self._finished(job, text, stop), self.workflow.node
+        node = self.workflow.node
+        try:
+            entry = self._finished(job, text, stop)
+        except NotDrawn:
+            self._earlier = None  # it may be drawn all the same, and is looked for by the next call
+            raise
         with suppress(KeyError, IndexError, TypeError):
             if entry["prompt"][2] != nodes:
                 raise NotDrawn("Expected a picture of the workflow that was sent, the server has drawn another one")
@@ -130,8 +135,10 @@ class ComfyUIRenderer(HttpService):
         while True:
             queue = self.ask_json("/queue", stop=stop, text=text)
             running, waiting = (
-                [str(one[1]) for one in queue.get(f"queue_{name}") or () if isinstance(one, list) and len(one) > 1]
-                for name in ("running", "pending")
+                [str(one[1]) for one in jobs if isinstance(one, list) and len(one) > 1]
+                if isinstance(jobs, list)
+                else []
+                for jobs in (queue.get("queue_running"), queue.get("queue_pending"))
             )
             entry = self.ask_json(f"/history/{job}", stop=stop, text=text).get(job)
             if isinstance(entry, dict):
