@@ -29,7 +29,7 @@ class Rank:
     folder: Positional[Path]
     """Folder of pictures, with its sub-folders, or a table of files and prompts in it."""
     taste: Path
-    """Taste learnt from pictures, as `edpbrl ask --pictures` and `edpbrl estimate --image-encoder` write it."""
+    """Taste learnt from pictures, as `edpbrl ask` and `edpbrl estimate` write it for answers about pictures."""
     out: Path = Path("runs/rank")
     """Folder for ranking.csv, left_out.csv, best.png and worst.png."""
     count: int = 20
