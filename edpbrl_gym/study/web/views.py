@@ -16,8 +16,9 @@ from edpbrl_gym.likelihood import Input
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.records import NotReadyError, StoredQuestion
 from edpbrl_gym.study.style import Style
+from edpbrl_gym.study.web.frame import FOLDER, Messages
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor
-from edpbrl_gym.study.web.site import COOKIE, FOLDER, Messages, Site
+from edpbrl_gym.study.web.site import COOKIE, Site
 from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = [
