@@ -356,9 +356,17 @@ class Session:
         Args:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
         """
+        return self.forecast(further)()
+
+    def forecast(self, further: Sequence[int]) -> Callable[[], Progress]:
+        """A function that computes the ``progress`` of the answers so far, also while another thread goes on asking.
+
+        Such functions, and what else reads ``draws``, are called by one thread at a time.
+        """
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
-        return self.outlook.progress(
-            self.estimate.theta, self.model, self._terms, questions=self.answered, answers=answers, further=further
+        theta, terms, questions = self.estimate.theta, self._terms, self.answered
+        return lambda: self.outlook.progress(
+            theta, self.model, terms, questions=questions, answers=answers, further=further
         )
 
     # on disk

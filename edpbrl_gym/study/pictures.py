@@ -8,18 +8,21 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.study.config import RendererConfig, StudyConfig
+from edpbrl_gym.rendering.cached import RenderingError
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
+    from edpbrl_gym.study.config import RendererConfig, StudyConfig
 
 __all__ = ["Pictures", "make_pictures"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
 _KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
+_Task = tuple[int, int, str | None]  # priority, order and text; None: the end
 
 
 class Pictures:
@@ -28,7 +31,7 @@ class Pictures:
     def __init__(self, renderer: CachedRenderer, seed: int) -> None:
         self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
-        self._tasks: queue.PriorityQueue[tuple[int, int, str | None]] = queue.PriorityQueue()
+        self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._draw_all, name="edpbrl-pictures", daemon=True)
@@ -64,20 +67,55 @@ class Pictures:
                 self._tasks.put((priority, next(self._order), text))  # more than once where it has become urgent
             return future
 
+    def state(self, text: str) -> Future[bytes | None] | None:
+        """The picture of a text as ``get`` returns it, without having it drawn; None: nobody has asked for it."""
+        with self._lock:
+            return self._futures.get(text)
+
     def _draw_all(self) -> None:
-        while (text := self._tasks.get()[2]) is not None:
-            with self._lock:
-                future = self._futures[text]
-            if future.done():
+        while (first := self._tasks.get())[2] is not None:
+            texts = self._batch(first)
+            if not texts:
                 continue
-            try:
-                [image] = self._renderer.render([text], seed=self._seed)
-                future.set_result(None if image.flagged else image.png)
-            except Exception as error:  # shown by whoever waits for it
-                _log.error("A picture could not be drawn: %s", error)
-                future.set_exception(error)
+            for text, image in zip(texts, self._drawn(texts), strict=True):
+                with self._lock:
+                    future = self._futures[text]
+                if isinstance(image, Exception):
+                    _log.error("A picture could not be drawn: %s", image)
+                    future.set_exception(image)
+                else:
+                    future.set_result(None if image.flagged else image.png)
             with self._lock:
                 self._forget()
+
+    def _batch(self, first: _Task) -> list[str]:
+        """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""
+        tasks, texts = [first], list[str]()
+        while tasks:
+            priority, _, text = tasks.pop()
+            with self._lock:
+                open = text is not None and not self._futures[text].done()
+            if open and text not in texts:
+                texts.append(str(text))
+            if len(texts) >= self._renderer.batch_size:
+                break
+            with suppress(queue.Empty):
+                task = self._tasks.get_nowait()
+                if task[0] == priority:
+                    tasks.append(task)
+                else:
+                    self._tasks.put(task)
+        return texts
+
+    def _drawn(self, texts: list[str]) -> list[Any]:
+        """The image of each text, or why there is none."""
+        try:
+            return self._renderer.render(texts, seed=self._seed)
+        except RenderingError as error:  # shown by whoever waits for it
+            reasons = iter(error.errors)
+            return [next(reasons) if image is None else image for image in error.images]
+        except Exception as error:
+            return [error for _ in texts]
 
     def _forget(self) -> None:
         """Keep no more pictures in memory than about fifty people look at."""
@@ -98,6 +136,7 @@ def make_pictures(config: StudyConfig, settings: RendererConfig) -> Pictures:
     Options that the renderer doesn't have are left out if they have the default value, and refused otherwise.
     """
     from edpbrl_gym.rendering import load_renderer, renderer_options
+    from edpbrl_gym.study.config import RendererConfig
 
     known = renderer_options(settings.model)
     names = {"steps": "steps", "guidance": "guidance", "height": "size", "width": "size", "dtype": "dtype"}
