@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "oracles": ("Answers", "ImperfectUser", "SyntheticUser"),
         "oracles.judge": ("Judge", "JudgeOracle", "JudgeSettings"),
         "personalize": ("best_prompts", "load_taste", "save_taste"),
+        "pictures": ("load_pictures",),
         "planners": ("make_planner",),
         "rendering": ("Renderer", "load_renderer"),
         "session": ("Session", "StoppingRule"),

@@ -25,6 +25,7 @@ from edpbrl_gym.oracles.judge import JudgeSettings as JudgeSettings
 from edpbrl_gym.personalize import best_prompts as best_prompts
 from edpbrl_gym.personalize import load_taste as load_taste
 from edpbrl_gym.personalize import save_taste as save_taste
+from edpbrl_gym.pictures import load_pictures as load_pictures
 from edpbrl_gym.planners import make_planner as make_planner
 from edpbrl_gym.rendering import Renderer as Renderer
 from edpbrl_gym.rendering import load_renderer as load_renderer

@@ -1,4 +1,4 @@
-"""Pictures from untrusted files: only three formats and a maximum size, since every decoder can be attacked."""
+"""Pictures from untrusted files: only few formats and a maximum size, since every decoder can be attacked."""
 
 from __future__ import annotations
 
@@ -8,19 +8,57 @@ import struct
 import threading
 import warnings
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["FORMATS", "MAX_PIXELS", "check_pictures", "converted", "open_picture"]
+__all__ = ["ENDINGS", "FORMATS", "LONGEST", "MAX_PIXELS", "check_pictures", "converted", "open_picture", "read_picture"]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
+LONGEST = 1024
+"""Pixels of the longer side of a picture that ``read_picture`` returns, at most."""
+ENDINGS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".heic", ".heif")
+"""Of the names of files that ``read_picture`` may read."""
 
-
+_TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))  # orientation of EXIF -> Image.Transpose
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _OPENING = threading.Lock()  # warning filters belong to the process, not to a thread
+
+
+@contextmanager
+def _opened(source: str | os.PathLike[str] | bytes, formats: Sequence[str], named: str) -> Iterator[Image]:
+    """Open a picture whose pixels are read in the block; what goes wrong there is a ValueError that names it."""
+    from PIL import Image, UnidentifiedImageError
+
+    name = "bytes" if isinstance(source, bytes) else str(source)
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        raise FileNotFoundError(f"Expected an image file at {name}, found none")
+    try:
+        with _OPENING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damaged EXIF, and of many pixels, which are counted below
+            picture = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats)
+        try:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise ValueError(f"{picture.width} x {picture.height} pixels, at most {MAX_PIXELS:,} are opened")
+            yield picture
+        except BaseException:
+            picture.close()
+            raise
+    except Image.DecompressionBombError:
+        raise ValueError(
+            f"Expected an image file at {name}, but it can't be read (at most {MAX_PIXELS:,} pixels are opened)"
+        ) from None
+    except UnidentifiedImageError:
+        raise ValueError(
+            f"Expected an image file at {name}, but it can't be read (no {named}); convert it to one of these"
+        ) from None
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as error:
+        raise ValueError(f"Expected an image file at {name}, but it can't be read ({error})") from None
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image:
@@ -33,37 +71,83 @@ def open_picture(source: str | os.PathLike[str] | bytes) -> Image:
         FileNotFoundError: There is no such file.
         ValueError: Another format, too many pixels, or a truncated or damaged picture; the message names the file.
     """
-    from PIL import Image, UnidentifiedImageError
+    with _opened(source, FORMATS, "PNG, JPEG or WebP") as picture:
+        picture.load()
+        return picture
 
-    name = "bytes" if isinstance(source, bytes) else str(source)
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        raise FileNotFoundError(f"Expected an image file at {name}, found none")
+
+def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGEST) -> Image:
+    """Read a picture as people see it: upright, in RGB, on white where it is transparent, of an animation the first.
+
+    Args:
+        source: A PNG, JPEG, WebP or GIF of at most ``MAX_PIXELS`` pixels, or its bytes; also HEIC where pillow_heif
+            is installed.
+        longest: Pixels of its longer side; a larger one is made smaller.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: Another format, too many pixels, or a truncated or damaged picture; the message names the file.
+    """
+    from PIL import Image
+
+    formats: tuple[str, ...] = (*FORMATS, "GIF")
+    if _is_heif(source):
+        try:
+            import pillow_heif  # type: ignore[import-not-found]
+        except ImportError:
+            raise ValueError(
+                f"Expected an image file at {'bytes' if isinstance(source, bytes) else source}, but it can't be read "
+                "(HEIC); install pillow-heif, or convert it to JPEG"
+            ) from None
+        pillow_heif.register_heif_opener()
+        formats = (*formats, "HEIF")
+    with _opened(source, formats, "PNG, JPEG, WebP or GIF") as opened, opened as picture:
+        turn = _TURNS.get(_orientation(picture))
+        picture.draft(None, (longest, longest))  # a large JPEG is decoded at half its size, or less
+        picture.load()
+        seen = _on_white(picture)
+    seen.thumbnail((longest, longest), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    return seen if turn is None else seen.transpose(Image.Transpose(turn))
+
+
+def _is_heif(source: str | os.PathLike[str] | bytes) -> bool:
+    if isinstance(source, bytes):
+        head = source[:12]
+    elif not Path(source).is_file():
+        return False
+    else:
+        try:
+            with open(source, "rb") as file:
+                head = file.read(12)
+        except OSError:  # which opening it reports
+            return False
+    return head[4:8] == b"ftyp" and head[8:] in _HEIF
+
+
+def _orientation(picture: Image) -> int:
+    """The orientation that EXIF gives, 1 where it can't be read."""
     try:
         with _OPENING, warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the number of pixels is checked below
-            picture = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
-        try:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise ValueError(f"{picture.width} x {picture.height} pixels, at most {MAX_PIXELS:,} are opened")
-            picture.load()
-        except BaseException:
-            picture.close()
-            raise
-        return picture
-    except UnidentifiedImageError:
-        raise ValueError(
-            f"Expected an image file at {name}, but it can't be read (no PNG, JPEG or WebP); convert it to one of these"
-        ) from None
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        EOFError,
-        struct.error,
-        zlib.error,
-        Image.DecompressionBombError,
-    ) as error:
-        raise ValueError(f"Expected an image file at {name}, but it can't be read ({error})") from None
+            warnings.simplefilter("ignore")
+            return int(picture.getexif().get(0x0112, 1))
+    except Exception:  # damaged EXIF raises errors of any kind, and is no reason to refuse the picture
+        return 1
+
+
+def _on_white(picture: Image) -> Image:
+    """A decoded picture in RGB, on white."""
+    import numpy as np
+    from PIL import Image
+
+    if picture.mode == "I" or picture.mode.startswith("I;16"):  # 16 bits, which convert() would cut off
+        levels = np.clip(np.asarray(picture, dtype=np.float32) / 257.0, 0.0, 255.0)
+        picture = Image.fromarray(np.rint(levels).astype(np.uint8))
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    clear = picture.convert("RGBA")
+    white = Image.new("RGB", clear.size, "white")
+    white.paste(clear, mask=clear)
+    return white
 
 
 def check_pictures(images: Any) -> None:

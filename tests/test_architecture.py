@@ -42,6 +42,7 @@ BESIDE = {
     ("_texts", "_files"),
     ("_devices", "_files"),
     ("estimation", "comparisons"),
+    ("rendering", "comparisons"),
 }
 
 

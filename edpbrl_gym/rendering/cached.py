@@ -121,7 +121,7 @@ class CachedRenderer:
         pairs = _pairs(prompts, seed)
         with self.lock:
             identity = self.renderer.identity()
-            keys = [image_key(text, number, identity) for text, number in pairs]
+            keys = [image_key(*pair, identity | self.renderer.identity_of(*pair)) for pair in pairs]
             tasks = dict(zip(keys, pairs, strict=True))
             images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
             missing = [key for key in tasks if key not in images]

@@ -16,6 +16,7 @@ from edpbrl_gym.rendering import (
     renderer_needs,
     renderer_options,
 )
+from edpbrl_gym.rendering.loading import BACK_ENDS, BackEnd
 from edpbrl_gym.workers import LocalProcesses
 
 OWN = "tests.rendering.test_loading:Service"
@@ -48,6 +49,22 @@ class Service(Renderer):
 
     def close(self):
         self.closed = True
+
+
+class Remote(Service):
+    """Like a service with an address, a model and a file of its own."""
+
+    def __init__(self, url: str, *, model: str = "", workflow: str | None = None, steps: int = 1) -> None:
+        super().__init__()
+        self.given = {"url": url, "model": model, "workflow": workflow, "steps": steps}
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Rows without a source, and with an address."""
+    monkeypatch.setitem(BACK_ENDS, "sketches", BackEnd(OWN, None))
+    row = BackEnd(OWN.replace("Service", "Remote"), "URL#MODEL", (), None, True, "model", ("workflow",))
+    monkeypatch.setitem(BACK_ENDS, "remote", row)
 
 
 def test_a_text_without_a_picture_costs_the_others_nothing(tmp_path):
@@ -94,6 +111,51 @@ def test_a_source_may_be_relative_to_a_folder(tmp_path):
     for given, name in (("model", str(tmp_path / "model")), ("owner/name", "owner/name")):
         renderer = load_renderer(given, cache_folder=tmp_path, beside=tmp_path)
         assert renderer.describe()["model"] == renderer.renderer.name == name
+
+
+def test_a_renderer_may_have_no_source(tmp_path, rows):
+    for spec in ("sketches", "Sketches"):
+        assert load_renderer(spec, cache_folder=tmp_path, colour=5).renderer.colour == 5
+    assert renderer_options("sketches") == ["colour", "batch_size", "most"]
+    assert renderer_needs("sketches", "pictures") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("http://a:1/v1", {"url": "http://a:1/v1"}),
+        ("http://a:1/v1#own/model:2", {"url": "http://a:1/v1", "model": "own/model:2"}),
+        ("http://a?workflow=a%20b.json&steps=3", {"url": "http://a", "workflow": "a b.json", "steps": 3}),
+        ("https://a/v1?api-version=2024-10-21&steps=3#7", {"url": "https://a/v1?api-version=2024-10-21", "model": "7"}),
+    ],
+)
+def test_options_may_be_in_the_text_of_an_address(tmp_path, rows, text, given):
+    made = load_renderer(f"remote:{text}", cache_folder=tmp_path).renderer.given
+    assert {name: made[name] for name in given} == given and made["steps"] == (3 if "steps" in text else 1)
+    (tmp_path / "a b.json").touch()
+    made = load_renderer(f"remote:{text}", cache_folder=tmp_path, beside=tmp_path).renderer.given
+    assert made["workflow"] == (str(tmp_path / "a b.json") if "workflow" in text else None)
+    assert "url" not in renderer_options(f"remote:{text}")
+    assert ("model" in renderer_options(f"remote:{text}")) == ("#" not in text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "said"),
+    [
+        ("sketch", {}, "got 'sketch'; did you mean 'sketches'"),
+        ("sketches:abc", {}, "got 'sketches:abc'; write 'sketches'"),
+        ("remote", {}, "got 'remote'; write 'remote:SOURCE' .URL#MODEL"),
+        ("remotes:http://u:pw@a?key=1", {}, r"got 'remotes:http://\*\*\*@a'; did you mean 'remote'"),
+        ("remot:model", {}, "got 'remot:model'; did you mean 'remote'"),
+        ("ftp2:abc/def", {}, "got 'ftp2:abc/def'$"),
+        ("remote:http://a?model=b#c", {}, "without a '#' part, got 'c'"),
+        ("remote:http://a#c", {"model": "b"}, "got 'model'; its options: workflow, steps"),
+    ],
+)
+def test_an_unknown_kind_is_explained_in_one_line(tmp_path, rows, spec, options, said):
+    with pytest.raises((ValueError, TypeError), match=said) as error:
+        load_renderer(spec, cache_folder=tmp_path, **options)
+    assert "\n" not in str(error.value) and "pw" not in str(error.value)
 
 
 @pytest.mark.parametrize(
