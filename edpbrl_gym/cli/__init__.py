@@ -64,6 +64,13 @@ _PRESETS = {
 }
 """Command -> an option -> the options that it stands for, where they are not given."""
 
+_RENAMED = {
+    "render": {"--model": "--renderer"},
+    "personalize": {"--model": "--renderer", "--pictures": "--draw"},
+    "reproduce llm": {"--render-model": "--renderer"},
+}
+"""Command -> an option that has another name now -> that name."""
+
 RULES = tyro.constructors.ConstructorRegistry()
 """How arguments of some types are read, for tyro."""
 
@@ -155,6 +162,10 @@ def _run(arguments: list[str]) -> None:
 
 def _parse(arguments: list[str]) -> Any:
     """Read the arguments; what tyro would print in a box becomes a UsageError."""
+    for command, renamed in _RENAMED.items():
+        for name in (argument.partition("=")[0] for argument in arguments):
+            if f"{' '.join(arguments)} ".startswith(f"{command} ") and name in renamed:
+                raise UsageError(f"Expected {renamed[name]}, the name of {name} of {command} now; write it so")
     messages = io.StringIO()
     try:
         with redirect_stderr(messages):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.rendering.loading import renderer_forms, renderer_needs
+from edpbrl_gym.rendering.settings import ImageSettings
 
 if TYPE_CHECKING:
     from edpbrl_gym._executor import Executor
-    from edpbrl_gym.rendering import CachedRenderer, ImageSettings
+    from edpbrl_gym.rendering import CachedRenderer
 
 __all__ = ["Drawing", "ModelWorkers", "Workers"]
 
@@ -73,33 +78,69 @@ class ModelWorkers(Workers):
 
 @dataclass(frozen=True)
 class Drawing:
-    """Device, batches and cache of the renderer: nothing that affects the images."""
+    """Who draws, with which options, and where the pictures are kept."""
 
+    renderer: Annotated[str | None, arg(metavar="NAME", help=f"Who draws: {renderer_forms()}.")] = None
+    images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
+    renderer_option: UseAppendAction[tuple[str, ...]] = ()
+    """Another option of the renderer, as NAME=VALUE; once for each. A name that it doesn't have is refused with those
+    that it has. VALUE is a number, true, false or a text; a text of digits is in double quotes."""
     device: str | None = None
     """Torch device (None: cuda where there is one, else cpu)."""
-    batch_size: int = 4
-    """Maximum number of images per batch; halved when the memory is too small."""
+    batch_size: int | None = None
+    """Images at once, at most (None: as many as the renderer takes); halved when the memory is too small."""
     attention_slicing: bool = False
     """Use less memory and more time."""
     cache: Path | None = None
     """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
 
     def __post_init__(self) -> None:
-        check_count(self.batch_size, "--batch-size")
+        if self.batch_size is not None:
+            check_count(self.batch_size, "--batch-size")
 
-    def renderer(self, spec: str, images: ImageSettings, executor: Executor | None = None) -> CachedRenderer:
-        """A renderer; its model is loaded when the first image is missing in the cache.
+    def needs(self, *, required: bool = False) -> list[Need]:
+        """What the renderer needs; a ValueError if there is none and it is ``required``."""
+        if self.renderer is None and required:
+            raise ValueError(f"Expected --renderer, who draws: {renderer_forms()}; got none")
+        return [] if self.renderer is None else renderer_needs(self.renderer, "--renderer")
+
+    def load(self, executor: Executor | None = None) -> CachedRenderer:
+        """The renderer; a model is loaded when the first image is missing in the cache.
 
         Options with another value than the default are for the renderer, which refuses those that it doesn't have.
+
+        Raises:
+            ValueError: An option is wrong; see also ``load_renderer``.
         """
         from edpbrl_gym.features import default_cache_folder
         from edpbrl_gym.rendering import load_renderer
 
+        assert self.renderer is not None
         given = {
-            one.name: getattr(options, one.name)
-            for options in (images, self)
-            for one in fields(options)
-            if one.name not in ("model", "cache") and getattr(options, one.name) != one.default
+            name: getattr(options, name)
+            for options, names in ((self.images, [one.name for one in fields(self.images)]), (self, _OF_MACHINE))
+            for name in names
+            if getattr(options, name) != getattr(type(options), name)
         }
+        for text in self.renderer_option:
+            name, value = _option(text)
+            if name in given:
+                raise ValueError(f"Expected the option {name} of the renderer once, got it twice; leave one out")
+            given[name] = value
         folder = self.cache or default_cache_folder() / "images"
-        return load_renderer(spec, cache_folder=folder, executor=executor, **given)
+        return load_renderer(self.renderer, cache_folder=folder, executor=executor, **given)
+
+
+_OF_MACHINE = ("device", "batch_size", "attention_slicing")  # options of a renderer that affect no image
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Name and value of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"Expected --renderer-option as NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value, parse_constant=str)
+    except ValueError:
+        return name, value

@@ -18,8 +18,6 @@ from edpbrl_gym.cli.arguments import Drawing, Workers
 from edpbrl_gym.cli.console import bad_arguments, output, progress_bars, quiet_libraries, show_report, track
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.oracles.judge.settings import EndpointSettings
-from edpbrl_gym.rendering.loading import renderer_needs
-from edpbrl_gym.rendering.settings import ImageSettings
 
 __all__ = ["LLM", "run"]
 
@@ -28,7 +26,8 @@ __all__ = ["LLM", "run"]
 class LLM:
     """A language model answers as a person who follows a style: designed against random questions, ten styles.
 
-    Any OpenAI-compatible chat endpoint; its key is read from the environment. --dry-run says what it would cost.
+    Any OpenAI-compatible chat endpoint; its key is read from the environment. --dry-run says what it would cost. With
+    --renderer (the paper's is CompVis/stable-diffusion-v1-4) the judge sees pictures, without it the partial prompts.
     """
 
     settings: OmitArgPrefixes[LLMSettings] = field(default_factory=LLMSettings)
@@ -37,10 +36,6 @@ class LLM:
     judge_model: str = "gpt-4.1-mini"
     """Name of the judge's model at its endpoint (the paper's by default)."""
     endpoint: OmitArgPrefixes[EndpointSettings] = field(default_factory=EndpointSettings)
-    render_model: str | None = None
-    """Show the judge images by this text-to-image model: hub id or folder, such as CompVis/stable-diffusion-v1-4, the
-    paper's, or another renderer, as KIND:SOURCE (None: the judge reads the partial prompts)."""
-    images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     workers: OmitArgPrefixes[Workers] = field(default_factory=Workers)
     out: Path | None = None
@@ -59,7 +54,7 @@ class LLM:
             NEEDS,
             *experiment_needs("reproduce llm"),
             *(need for agent in self.settings.parsed_agents for need in agent_needs(agent.name)),
-            *([] if self.render_model is None else renderer_needs(self.render_model, "--render-model")),
+            *self.drawing.needs(),
             *self.workers.needs(),
         ]
 
@@ -72,7 +67,7 @@ def run(options: LLM) -> None:
         judge = options.endpoint.judge(
             model=options.judge_model,
             style=next(iter(settings.styles.values())),
-            show="texts" if options.render_model is None else "images",
+            show="texts" if options.drawing.renderer is None else "images",
             seed=settings.seed,
         )
     quiet_libraries()
@@ -80,7 +75,7 @@ def run(options: LLM) -> None:
         from edpbrl_gym.experiments.llm.plan import plan_lines
 
         with bad_arguments():
-            lines = plan_lines(settings, judge, options.render_model)
+            lines = plan_lines(settings, judge, options.drawing.renderer)
         for line in lines:
             output().print(line)
         return
@@ -103,9 +98,9 @@ def run(options: LLM) -> None:
     with options.workers.executor() as executor, _sigterm_as_interrupt(), ExitStack() as stack:
         stack.callback(bars.stop)  # which may be called again
         renderer = None
-        if options.render_model is not None:
+        if options.drawing.renderer is not None:
             with bad_arguments():
-                renderer = stack.enter_context(options.drawing.renderer(options.render_model, options.images))
+                renderer = stack.enter_context(options.drawing.load())
         results = run_llm(settings, judge, out, renderer=renderer, jobs=executor, track=tracked, advance=advance)
     show_report(make_report(results), out, start)
 

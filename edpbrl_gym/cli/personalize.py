@@ -13,8 +13,7 @@ from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import select_encoder
 from edpbrl_gym.cli.arguments import Drawing
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, bullet, counting, output, quiet_libraries, shown
-from edpbrl_gym.rendering.loading import renderer_needs
-from edpbrl_gym.rendering.settings import ImageSettings, check_seed, sampling
+from edpbrl_gym.rendering.settings import check_seed, sampling
 
 __all__ = ["Personalize", "run"]
 
@@ -56,24 +55,20 @@ class Personalize:
     truth: str | None = None
     """The true taste where it is known: a sentence, or a taste file. Gives every prompt its GTScore."""
 
-    model: str | None = None
-    """Text-to-image model by hub id or folder, or another renderer, as KIND:SOURCE: draws the best prompts and a
-    contact sheet (None: no pictures)."""
-    pictures: int = 3
-    """Prompts drawn for each base and taste."""
+    drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
+    draw: int = 3
+    """Prompts of each base and taste that the renderer draws, with a contact sheet (without --renderer: none)."""
     sheet: Path | None = None
     """Contact sheet (None: beside the prompts, with .png)."""
-    images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     image_seed: int = 0
     """Seed of the noise, the same for all pictures, so that they differ by their prompts only."""
-    drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
 
     def needs(self) -> list[Need]:
         from edpbrl_gym.features import encoder_needs
 
         return [
             *([] if self.encoder is None else encoder_needs(self.encoder)),
-            *([] if self.model is None else renderer_needs(self.model, "--model")),
+            *self.drawing.needs(),
         ]
 
 
@@ -87,7 +82,7 @@ def run(options: Personalize) -> None:
 
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
-    destinations = [options.out, *([] if options.model is None else [_sheet(options)])]
+    destinations = [options.out, *([] if options.drawing.renderer is None else [_sheet(options)])]
     for destination in destinations:
         prepare_place(destination)  # before minutes of work, not after
     with ExitStack() as held:
@@ -99,10 +94,10 @@ def run(options: Personalize) -> None:
         vocabulary, source = _vocabulary(options, loaded[options.name])
         truth = None if options.truth is None else _truth(options.truth, raw, encoder)
         renderer = None
-        if options.model is not None:
+        if options.drawing.renderer is not None:
             with bad_arguments():
                 check_seed(options.image_seed, "--image-seed")
-                renderer = held.enter_context(options.drawing.renderer(options.model, options.images))
+                renderer = held.enter_context(options.drawing.load())
             assert renderer.fingerprint  # the model is checked before the search
         embed_tokens(vocabulary, encoder, progress=True)
         bases = options.base or (None,)
@@ -145,7 +140,7 @@ def _check(options: Personalize) -> dict[str, Path]:
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
-        for count in ("count", "beam_width", "shortlist", "pictures"):
+        for count in ("count", "beam_width", "shortlist", "draw"):
             check_count(getattr(options, count), f"--{count.replace('_', '-')}", maximum=MOST_PROMPTS)
         if check_number(options.shared, "--shared", minimum=0.0) > 1.0:
             raise UsageError(f"Expected --shared from 0 to 1, a share of the phrases, got {options.shared:g}")
@@ -165,10 +160,10 @@ def _check(options: Personalize) -> dict[str, Path]:
                 raise UsageError(f"Expected a taste file at {taste}, found none; make one with `edpbrl estimate`")
         if not all(options.base) or len(set(options.base)) < len(options.base):
             raise UsageError("Expected different base prompts with words in them; leave --base out to search bases too")
-        if options.model is not None and _sheet(options) == options.out:
+        if options.drawing.renderer is not None and _sheet(options) == options.out:
             raise UsageError(f"Expected different files for the prompts and the sheet, got {options.out} for both")
-        if options.sheet is not None and options.model is None:
-            raise UsageError("Expected --model with --sheet: a sheet needs a text-to-image model for its pictures")
+        if options.sheet is not None and options.drawing.renderer is None:
+            raise UsageError("Expected --renderer with --sheet: somebody must draw the pictures of a sheet")
     return files
 
 
@@ -266,19 +261,19 @@ def _draw(options: Personalize, renderer: Any, rankings: Any) -> list[Path]:
     from edpbrl_gym.personalize.rankings import Picture
     from edpbrl_gym.personalize.sheet import comparison_sheet
 
-    best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.pictures]]
+    best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.draw]]
     prompts = list(dict.fromkeys([*options.base, *best]))
     with counting("render") as progress:
         images = renderer.render(prompts, seed=options.image_seed, progress=progress)
     pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
     _write(options, rankings, pictures=pictures)
-    height, width = options.images.height, options.images.width
+    height, width = options.drawing.images.height, options.drawing.images.width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
     described = renderer.describe()
     model = Path(described["model"])
     name = model.resolve().name if model.is_dir() else described["model"]
     how = f"{sampling(described)}seed {options.image_seed}{size}"
-    return comparison_sheet(rankings, pictures, _sheet(options), count=options.pictures, title=f"{name}, {how}")
+    return comparison_sheet(rankings, pictures, _sheet(options), count=options.draw, title=f"{name}, {how}")
 
 
 def _sheet(options: Personalize) -> Path:

@@ -12,8 +12,7 @@ from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Drawing, ModelWorkers
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.texts import read_texts
-from edpbrl_gym.rendering import RenderingError, renderer_needs
-from edpbrl_gym.rendering.settings import RenderSettings
+from edpbrl_gym.rendering import RenderingError
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer, RenderedImage
@@ -31,7 +30,6 @@ class Render:
     prompts: Positional[Path]
     """Text file with a prompt in each line, or table (.csv, .tsv, .parquet), as `edpbrl personalize` and `edpbrl
     design` write them."""
-    settings: OmitArgPrefixes[RenderSettings]
     out: Path = Path("runs/images")
     """Folder for the images, manifest.csv and the contact sheet."""
     column: tuple[str, ...] = ()
@@ -46,7 +44,7 @@ class Render:
     """Images in each row of the contact sheet; 0 draws none."""
 
     def needs(self) -> list[Need]:
-        return [*renderer_needs(self.settings.model, "pictures"), *self.workers.needs()]
+        return [*self.drawing.needs(required=True), *self.workers.needs()]
 
 
 def run(options: Render) -> None:
@@ -71,7 +69,7 @@ def run(options: Render) -> None:
         quiet_libraries()
         with options.workers.if_any() as executor:
             with bad_arguments():
-                renderer = options.drawing.renderer(options.settings.model, options.settings, executor)
+                renderer = options.drawing.load(executor)
             with renderer:
                 images, missing = _render(renderer, prompts, seeds)
         if not images and missing is not None:

@@ -182,7 +182,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
                f"{questions.stopping.minimum} answers or more")  # fmt: skip
     bullet(console, "Options", f"{questions.options} ({questions.feedback}), answered by {questions.format}")
     bullet(console, "Vocabulary", f"{questions.vocabulary}: {sum(materials.vocabulary.sizes)} tokens")
-    bullet(console, "Pictures", "none, options are texts" if config.renderer is None else config.renderer.model)
+    bullet(console, "Pictures", "none, options are texts" if config.pictures is None else config.pictures.renderer)
     bullet(console, "Duration", f"about {plan.minutes:.0f} minutes for a participant")
     for arm in plan.arms:
         first = "" if arm.seconds is None else f", first question in {arm.seconds:.2f} s"

@@ -59,7 +59,7 @@ def run(options: StudyServe) -> None:
         materials = Materials(config)
         store = Store(config.database_url, config=config.fingerprint, document=read_text(options.folder / CONFIG))
         with closing(store):
-            pictures = None if config.renderer is None else make_pictures(config, config.renderer)
+            pictures = None if config.pictures is None else make_pictures(config, config.pictures)
             queue = StudyQueue(config, store, materials, pictures=pictures)
             with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]

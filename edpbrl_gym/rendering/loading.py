@@ -18,7 +18,7 @@ from edpbrl_gym._validation import did_you_mean, known_name
 from edpbrl_gym.rendering.base import Renderer
 from edpbrl_gym.rendering.cached import CachedRenderer
 
-__all__ = ["BACK_ENDS", "load_renderer", "renderer_needs", "renderer_options"]
+__all__ = ["BACK_ENDS", "load_renderer", "renderer_forms", "renderer_needs", "renderer_options"]
 
 
 class BackEnd(NamedTuple):
@@ -59,6 +59,7 @@ def _parts(spec: str) -> tuple[str, list[str]]:
     """The kind, "" of an import string, and the arguments without names: the source, if there is one."""
     problem = None
     if not isinstance(spec, str) or not spec.strip():
+<<<<<<< HEAD
         problem = f"got {spec!r}"
     else:
         named, colon, source = spec.partition(":")
@@ -83,6 +84,19 @@ def _parts(spec: str) -> tuple[str, list[str]]:
 def _shown(spec: str) -> str:
     """A renderer as messages name it: without what may be a password or a key in an address."""
     return re.sub(r"(//)[^/?#]*@", r"\1***@", spec).partition("?")[0]
+=======
+        raise ValueError(f"Expected a renderer, one of {renderer_forms()}; got {spec!r}")
+    kind, _, source = spec.partition(":")
+    if kind in BACK_ENDS:
+        return kind, [source]
+    return ("", []) if _IMPORT_STRING.fullmatch(spec) else (next(iter(BACK_ENDS)), [spec])
+>>>>>>> cli
+
+
+def renderer_forms() -> str:
+    """The names of renderers, in words."""
+    forms = [f"{kind}:SOURCE ({row.source})" for kind, row in BACK_ENDS.items()]
+    return "; ".join([*forms, "package.module:Class (a class of your own)"])
 
 
 def _class(spec: str) -> type[Renderer]:

@@ -72,8 +72,7 @@ class RenderSettings(ImageSettings):
     """A text-to-image model and its settings: everything that determines an image except prompt and seed.
 
     Attributes:
-        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder written by ``save_pretrained``; on
-            the command line also another renderer, as KIND:SOURCE.
+        model: Hub id, such as "CompVis/stable-diffusion-v1-4", or a folder written by ``save_pretrained``.
 
     Raises:
         ValueError: A value is out of its range.

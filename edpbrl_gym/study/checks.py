@@ -56,11 +56,11 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
             plans.append(ArmPlan(arm, arm.weight / total, *kind_of(arm).first_question(arm, materials)))
         except (ValueError, OSError, ImportError, TypeError) as error:
             mistakes.append(f"arms[{index}] ({arm.name}): {error}")
-    if config.renderer is not None:
+    if config.pictures is not None:
         try:
-            make_pictures(config, config.renderer).close()
+            make_pictures(config, config.pictures).close()
         except (ValueError, OSError, ImportError, TypeError) as error:
-            mistakes.append(f"renderer: {error}")
+            mistakes.append(f"pictures: {error}")
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
     questions = config.questions.number + config.practice.questions + config.checks.number
@@ -71,6 +71,6 @@ def _minutes(config: StudyConfig, questions: int, plans: list[ArmPlan]) -> float
     """Minutes for a participant: reading or looking, then answering."""
     options = config.questions.options
     words = sum(len(text.split()) for plan in plans for text in plan.texts) / (len(plans) * options)
-    looking = _SECONDS_PER_PICTURE if config.renderer is not None else words / _WORDS_PER_SECOND
+    looking = _SECONDS_PER_PICTURE if config.pictures is not None else words / _WORDS_PER_SECOND
     answering = config.questions.answers.seconds(options)
     return _MINUTES_BEFORE + questions * (options * looking + answering) / 60.0

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import Feedback
@@ -19,9 +19,9 @@ __all__ = [
     "Arm",
     "ChecksConfig",
     "ComprehensionQuestion",
+    "PicturesConfig",
     "PracticeConfig",
     "QuestionsConfig",
-    "RendererConfig",
     "StudyConfig",
     "check_driver",
 ]
@@ -107,15 +107,12 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class RendererConfig:
-    """Pictures of the options: the renderer and options of text-to-image models (``ImageSettings``)."""
+class PicturesConfig:
+    """Pictures of the options."""
 
-    model: str
-    size: int = 512
-    steps: int = 25
-    seed: int = 0
-    guidance: float = 7.5
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    renderer: str  # name of who draws them, see ``load_renderer``
+    seed: int = 0  # of all pictures
+    options: dict[str, Any] = field(default_factory=dict)  # of the renderer
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ class StudyConfig:
     practice: PracticeConfig  # what comes before them
     checks: ChecksConfig  # attention checks, repeated questions and test questions
     arms: tuple[Arm, ...]  # the arms, at least one
-    renderer: RendererConfig | None  # pictures; None: options are shown as text
+    pictures: PicturesConfig | None  # of the options; None: they are shown as text
     style: int  # prompts of the learnt taste on the last page, beside as many random ones; 0: none
     files: dict[str, str] = field(default_factory=dict)  # checksums of the files of the arms, by path
 
@@ -170,7 +167,7 @@ class StudyConfig:
         return document
 
     def _shown(self) -> dict[str, Any]:
-        names = ("title", "languages", "completion_code", "consent_version", "texts", "renderer", "style")
+        names = ("title", "languages", "completion_code", "consent_version", "texts", "pictures", "style")
         document: dict[str, Any] = {name: _plain(getattr(self, name)) for name in names}
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         document["comprehension"] = _plain(asdict(self.practice))

@@ -17,6 +17,7 @@ from edpbrl_gym._texts import read_text
 from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import FORMATS
+from edpbrl_gym.rendering.settings import MAX_SEED
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
@@ -25,9 +26,9 @@ from edpbrl_gym.study.config import (
     Arm,
     ChecksConfig,
     ComprehensionQuestion,
+    PicturesConfig,
     PracticeConfig,
     QuestionsConfig,
-    RendererConfig,
     StudyConfig,
     check_driver,
 )
@@ -36,7 +37,6 @@ __all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 
 _MAX_SHOWN = 60  # characters of a value in a message
 _FEEDBACKS = ("prompt", "truncated", "state")
-_DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
@@ -228,7 +228,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     thanks = table.table("thanks")
     style = thanks.integer("style", 4, minimum=0, maximum=12)
     thanks.refuse_others()
-    questions = _questions(table.table("questions"), pictures=table.has("renderer"))
+    questions = _questions(table.table("questions"), pictures=table.has("pictures"))
     arms = _arms(table, folder, questions)
     config = StudyConfig(
         folder=folder,
@@ -243,7 +243,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         practice=_practice(table.table("practice")),
         checks=_checks(table.table("checks"), questions),
         arms=arms,
-        renderer=_renderer(table),
+        pictures=_pictures(table),
         style=style,
         files={
             os.path.relpath(one, folder): _checksum(one)
@@ -369,23 +369,22 @@ def _file(table: Table, name: str, folder: Path, of: str, others: Sequence[str] 
     return path
 
 
-def _renderer(table: Table) -> RendererConfig | None:
-    given = table.has("renderer")
-    one = table.table("renderer")
+def _pictures(table: Table) -> PicturesConfig | None:
+    if table.has("renderer"):
+        table.table("renderer").remaining()
+        table.mistakes.append("renderer: expected the table [pictures], as it is called now, got [renderer]; rename it")
+    given = table.has("pictures")
+    one = table.table("pictures")
     if not given:
         return None
-    if one.has("size") and one.integer("size", 512, minimum=64, maximum=2048) % 8:
-        one.note("size", "a multiple of 8 pixels")
-    result = RendererConfig(
-        model=one.text("model", of="a text-to-image model"),
-        size=one.integer("size", 512, minimum=64, maximum=2048),
-        steps=one.integer("steps", 25, minimum=1, maximum=1000),
-        seed=one.integer("seed", 0, minimum=0),
-        guidance=one.number("guidance", 7.5, minimum=0.0, maximum=100.0),
-        dtype=cast(Any, one.choice("dtype", _DTYPES, "float32")),
+    if one.has("model"):
+        old = one.text("model", "", empty=True)
+        one.mistakes.append(f"{one.key('model')}: expected its new name, renderer, got model; write renderer = {old!r}")
+    return PicturesConfig(
+        renderer=one.text("renderer", "" if one.has("model") else None, of="who draws them"),
+        seed=one.integer("seed", 0, minimum=0, maximum=MAX_SEED),
+        options=one.remaining(),
     )
-    one.refuse_others()
-    return result
 
 
 def _database(table: Table) -> str | None:

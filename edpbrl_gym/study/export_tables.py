@@ -279,7 +279,7 @@ def facts_of(config: StudyConfig, *, deleted: int) -> dict[str, Any]:
         "attention": checks.attention,
         "repeated": checks.repeated,
         "test": checks.test,
-        "pictures": config.renderer is not None,
+        "pictures": config.pictures is not None,
         "vocabulary": questions.vocabulary,
         "encoder": questions.encoder,
         "seed": config.seed,

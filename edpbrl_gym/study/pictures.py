@@ -15,7 +15,7 @@ from edpbrl_gym.rendering.cached import RenderingError
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
-    from edpbrl_gym.study.config import RendererConfig, StudyConfig
+    from edpbrl_gym.study.config import PicturesConfig, StudyConfig
 
 __all__ = ["Pictures", "make_pictures"]
 
@@ -130,21 +130,16 @@ class Pictures:
             excess -= size
 
 
-def make_pictures(config: StudyConfig, settings: RendererConfig) -> Pictures:
+def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:
     """The pictures of a study, kept in the folder ``pictures`` beside its configuration.
 
-    Options that the renderer doesn't have are left out if they have the default value, and refused otherwise.
+    Raises:
+        ValueError, TypeError, ImportError: Of ``load_renderer``, such as for an option that the renderer doesn't have.
     """
-    from edpbrl_gym.rendering import load_renderer, renderer_options
-    from edpbrl_gym.study.config import RendererConfig
+    from edpbrl_gym.rendering import load_renderer
 
-    known = renderer_options(settings.model)
-    names = {"steps": "steps", "guidance": "guidance", "height": "size", "width": "size", "dtype": "dtype"}
-    given = {
-        option: getattr(settings, name)
-        for option, name in names.items()
-        if option in known or getattr(settings, name) != getattr(RendererConfig, name)
-    }
-    renderer = load_renderer(settings.model, cache_folder=config.folder / "pictures", beside=config.folder, **given)
+    renderer = load_renderer(
+        settings.renderer, cache_folder=config.folder / "pictures", beside=config.folder, **settings.options
+    )
     renderer.renderer.load()  # before people wait
     return Pictures(renderer, settings.seed)

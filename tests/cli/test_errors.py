@@ -15,7 +15,7 @@ from tests.helpers.small_vocabulary import write_vocabulary
 SYNTHETIC = "reproduce synthetic --jobs 1"
 ESTIMATE = "estimate {answers}"
 PERSONALIZE = "personalize {taste} --vocabulary {words}"
-RENDER = "render {prompts} --model none"
+RENDER = "render {prompts} --renderer none"
 
 # command, exit code, what the line says; in braces files of the fixture
 REFUSED = [
@@ -83,16 +83,16 @@ REFUSED = [
     (f"{PERSONALIZE} --count 1000000000", 2, "--count of at most 100000"),
     (f"{PERSONALIZE} --compare a={{taste}} 'a = {{taste}}'", 2, "'a' twice"),
     (f"{PERSONALIZE} --base 'a gate' ' a gate '", 2, "different base prompts"),
-    (f"{PERSONALIZE} --sheet x.png", 2, "--model"),
+    (f"{PERSONALIZE} --sheet x.png", 2, "--renderer"),
     (f"{PERSONALIZE} --shared 1.5", 2, "Expected --shared from 0 to 1"),
     (PERSONALIZE, 1, "(384,)"),
     ("personalize {foreign} --vocabulary {words}", 1, "load the same weights"),
     ("personalize {unnamed} --vocabulary {words}", 2, "--encoder"),
     ("personalize {answers} --vocabulary {words}", 1, "edpbrl estimate"),
     (f"{PERSONALIZE} --compare x=none", 2, "edpbrl estimate"),
-    (f"{PERSONALIZE} --model none --out x.png", 2, "different files"),
-    ("render none.txt --model none", 2, "Expected a file of prompts"),
-    ("render {foreign_run}/results.parquet --model none", 2, "Expected the column(s) prompt, text or option_1"),
+    (f"{PERSONALIZE} --renderer none --out x.png", 2, "different files"),
+    ("render none.txt --renderer none", 2, "Expected a file of prompts"),
+    ("render {foreign_run}/results.parquet --renderer none", 2, "Expected the column(s) prompt, text or option_1"),
     (f"{RENDER} --out {{prompts}}", 2, "Expected a folder for the images with --out, got the file"),
     (f"{RENDER} --height 100", 2, "multiple of 8"),
     (f"{RENDER} --column x", 2, "Expected a table (.csv, .tsv or .parquet) with --column"),

@@ -126,7 +126,7 @@ def test_a_missing_key_is_said_before_anything_is_designed(inputs, tmp_path, cap
 
 
 def test_images_are_rendered_shown_and_kept(inputs, tiny_pipeline, tmp_path, minilm):
-    given = arguments(inputs, tmp_path / "run", "--render-model", str(tiny_pipeline), "--steps", "1")
+    given = arguments(inputs, tmp_path / "run", "--renderer", str(tiny_pipeline), "--steps", "1")
     given += ["--cache", str(tmp_path / "images"), "--batch-size", "8", "--styles", "noir", "--agents", "random"]
     with LocalJudge(encoder=minilm) as server:
         assert main([*given, "--base-url", server.base_url]) == 0

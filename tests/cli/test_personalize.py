@@ -48,8 +48,8 @@ def given(tiny, out, *more):
 
 
 def pictured(tiny, out, *more):
-    return given(tiny, out, "--model", tiny / "model", "--steps", 2, "--height", 32, "--width", 32,
-                 "--pictures", 2, "--cache", tiny / "images", *more)  # fmt: skip
+    return given(tiny, out, "--renderer", tiny / "model", "--steps", 2, "--height", 32, "--width", 32,
+                 "--draw", 2, "--cache", tiny / "images", *more)  # fmt: skip
 
 
 def scores(tiny, name, texts):
@@ -117,7 +117,7 @@ def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeyp
 def test_mistakes_are_told_in_one_line(tiny, tmp_path, capsys, minilm):
     ask = given(tiny, tmp_path)
     refused(capsys, [*ask, "--truth", "none.safetensors"], 1, "none.safetensors")
-    refused(capsys, [*ask, "--model", tmp_path / "none"], 1, "none")
+    refused(capsys, [*ask, "--renderer", tmp_path / "none"], 1, "none")
     assert not (tmp_path / "prompts.csv").exists()
     foreign = save_taste(tmp_path / "minilm.safetensors", np.ones(384),
                          {"encoder": "minilm", "encoder_fingerprint": minilm.fingerprint})  # fmt: skip

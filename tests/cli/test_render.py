@@ -17,8 +17,8 @@ PROMPTS = ["a gate, warm sunshine", "a sea", "Zürich at dawn, fog, calm"]
 @pytest.fixture
 def given(tiny_pipeline, tmp_path):
     """Arguments of a small run with its own cache."""
-    fixed = ["--steps", "2", "--height", "32", "--width", "32"]
-    return ["--model", str(tiny_pipeline), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"), *fixed]
+    fixed = ["--steps", "2", "--height", "32", "--width", "32", "--cache", str(tmp_path / "cache")]
+    return ["--renderer", str(tiny_pipeline), "--out", str(tmp_path / "out"), *fixed]
 
 
 def manifest(tmp_path) -> pandas.DataFrame:
@@ -63,7 +63,7 @@ def test_tables_of_the_other_commands_are_read(given, tmp_path):
 def test_a_flagged_image_is_named_and_not_shown(given, tmp_path, capsys):
     flagging = save_tiny_stable_diffusion(tmp_path / "model", safety_checker=True)
     (tmp_path / "prompts.txt").write_text("a gate\n" + "a " * 90)
-    given[given.index("--model") + 1] = str(flagging)
+    given[given.index("--renderer") + 1] = str(flagging)
     assert main(["render", str(tmp_path / "prompts.txt"), *given]) == 0
     printed = capsys.readouterr().out
     assert "Flagged by the model's safety checker, not shown: 2" in printed and "0 images of 2" in printed
@@ -100,7 +100,7 @@ def test_an_interrupted_run_says_how_far_it_came_and_goes_on(given, tmp_path, ca
 def test_any_renderer_draws_and_what_it_does_not_draw_is_said(tmp_path, capsys):
     file = tmp_path / "prompts.txt"
     file.write_text("a gate\nlate\na sea\n", encoding="utf-8")
-    given = ["render", str(file), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"), "--model"]
+    given = ["render", str(file), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"), "--renderer"]
     service = "tests.rendering.test_loading:Service"
     assert main([*given, service, "--steps", "3"]) == 2
     assert "Expected an option of the renderer" in capsys.readouterr().err
@@ -108,3 +108,37 @@ def test_any_renderer_draws_and_what_it_does_not_draw_is_said(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "Cost: 0.5" in printed.out and "got none of 1 (no answer)" in printed.err
     assert manifest(tmp_path)["prompt"].tolist() == ["a gate", "a sea"]
+
+
+def test_options_of_one_renderer_alone_are_given_by_name(tmp_path, capsys):
+    file = tmp_path / "prompts.txt"
+    file.write_text("a gate\n", encoding="utf-8")
+    given = ["render", str(file), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    given += ["--renderer", "tests.rendering.test_loading:Service"]
+    assert main([*given, "--renderer-option", "colour=7", "--renderer-option", "most=1", "--batch-size", "1"]) == 0
+    with Image.open(tmp_path / "out" / manifest(tmp_path)["file"][0]) as picture:
+        assert picture.getpixel((0, 0)) == (7, 0, 0)
+    capsys.readouterr()
+    for option, said in (
+        ("quality=high", "got 'quality'; its options: colour, batch_size, most"),
+        ("colour", "Expected --renderer-option as NAME=VALUE, got 'colour'"),
+        ("batch-size=2", "batch_size of the renderer once"),
+    ):
+        assert main([*given, "--batch-size", "1", "--renderer-option", option]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["render", str(file)]) == 2
+    assert "Expected --renderer, who draws: diffusers:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        (["render", "p.txt", "--model", "m"], "--renderer"),
+        (["personalize", "t.safetensors", "--model=m"], "--renderer"),
+        (["personalize", "t.safetensors", "--pictures", "3"], "--draw"),
+        (["reproduce", "llm", "--render-model", "m"], "--renderer"),
+    ],
+)
+def test_an_old_name_of_an_option_is_told_its_new_one(given, new, capsys):
+    assert main(given) == 2
+    assert f"error: Expected {new}, the name of " in (said := capsys.readouterr().err) and said.count("\n") == 1

@@ -44,7 +44,7 @@ def given(command, inputs, out, request) -> list[str]:
         "personalize": [place / "theta.safetensors", "--count", "5"],
         "estimate": [place / "answers.csv", "--encoder", encoder, "--prior", "ridge"],
         "demo": ["--encoder", encoder, "--text", "a fox"],
-        "render": [place / "prompts.txt", "--model", place / "none"],
+        "render": [place / "prompts.txt", "--renderer", place / "none"],
         "design": ["--encoder", encoder, "--solver", "random", "--episodes", "3"],
     }.get(command, ["--encoder", encoder])
     if command == "reproduce reinforce":
@@ -102,7 +102,7 @@ def test_every_command_names_the_file_that_it_could_not_read(what, inputs, tmp_p
         "answers.csv": ["estimate", file, "--encoder", encoder, "--prior", "ridge", *out],
         "answers.parquet": ["estimate", file, "--prior", "ridge", *out],
         "theta.safetensors": ["personalize", file, "--encoder", encoder, "--vocabulary", words, *out],
-        "prompts.txt": ["render", file, "--model", "none", *out],
+        "prompts.txt": ["render", file, "--renderer", "none", *out],
         "vocabulary": ["design", "--vocabulary", file.parent, "--encoder", encoder, *out],
     }[what]
     assert main([str(one) for one in command]) in (1, 2)

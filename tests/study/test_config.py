@@ -60,7 +60,7 @@ def mistakes(document, folder):
         (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
         (("checks", "test"), 7, "checks.test: expected a whole number of at least 0 and at most 6"),
         (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
-        (("renderer",), {"size": 512}, "renderer.model"),
+        (("pictures",), {"height": 512}, "pictures.renderer"),
         (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),
     ],
 )
@@ -193,9 +193,17 @@ def test_the_questions_of_a_file_are_asked_as_they_are(tmp_path, feedback, per_e
 
 def test_pictures_come_from_any_renderer_and_options_that_it_has_not_are_refused(tmp_path):
     pytest.importorskip("PIL", reason="pictures are of the extra render")
-    own = '[renderer]\nmodel = "tests.rendering.test_loading:Service"\n'
+    own = '[pictures]\nrenderer = "tests.rendering.test_loading:Service"\n'
     folder = write_study(tmp_path, SMALL + own)
     examine(read_config(folder), encoder=CountingEncoder())
     (folder / "study.toml").write_text(SMALL + own + "steps = 3\n", encoding="utf-8")
-    with pytest.raises(Mistakes, match="renderer: Expected an option of the renderer .*got 'steps'"):
+    with pytest.raises(Mistakes, match="pictures: Expected an option of the renderer .*got 'steps'"):
         examine(read_config(folder), encoder=CountingEncoder())
+    for old, said in (
+        (own.replace("[pictures]", "[renderer]"), r"renderer: expected the table \[pictures\]"),
+        ('[pictures]\nmodel = "posters"\n', "pictures.model: expected its new name.*renderer = 'posters'$"),
+        ("[pictures]\nseed = 1\n", "pictures.renderer: expected who draws them in quotes, got nothing; add it"),
+    ):
+        (folder / "study.toml").write_text(SMALL + old, encoding="utf-8")
+        with pytest.raises(Mistakes, match=said):
+            read_config(folder)

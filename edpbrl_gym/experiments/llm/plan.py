@@ -21,7 +21,7 @@ _ANSWER_TOKENS = 10  # {"preference": "A"}
 _SAMPLE = 400  # random prompts from which the lengths are estimated
 
 
-def plan_lines(settings: LLMSettings, judge: JudgeSettings, render_model: str | None) -> list[str]:
+def plan_lines(settings: LLMSettings, judge: JudgeSettings, renderer: str | None) -> list[str]:
     """Say how many questions a run asks, and what they cost by random prompts; asks nothing, loads no model.
 
     In text mode a token is assumed to have four bytes; a picture is assumed to cost ``judge.tokens_per_image``, for
@@ -50,7 +50,7 @@ def plan_lines(settings: LLMSettings, judge: JudgeSettings, render_model: str | 
     ]
     if images:  # equal prompts are rendered once
         lines.append(
-            f"At most {len(settings.agents) * each * settings.num_options} images to render with {render_model}, each "
+            f"At most {len(settings.agents) * each * settings.num_options} images to render with {renderer}, each "
             f"counted as {judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models "
             "count)."
         )

@@ -203,18 +203,18 @@ def test_what_is_waited_for_is_drawn_first_and_once_what_is_flagged_withheld_and
 
 def test_a_real_pipeline_draws_the_options(tmp_path):
     skip_without("images")
-    text = SMALL + '[renderer]\nmodel = "tiny"\nsize = 64\nsteps = 2\nguidance = 0\n'
+    text = SMALL + '[pictures]\nrenderer = "tiny"\nheight = 64\nwidth = 64\nsteps = 2\nguidance = 0\n'
     folder = write_study(tmp_path / "study", text)
     config = read_config(folder)
-    with pytest.raises(Mistakes, match="renderer: "):
+    with pytest.raises(Mistakes, match="pictures: "):
         examine(config, encoder=CountingEncoder())
     save_tiny_stable_diffusion(folder / "tiny")
     examine(config, encoder=CountingEncoder())
-    pictures = make_pictures(config, config.renderer)
+    pictures = make_pictures(config, config.pictures)
     png = pictures.get("a gate").result(60)
     assert png.startswith(b"\x89PNG") and png != pictures.get("a door").result(60)
     pictures.close()
-    again = make_pictures(config, config.renderer)
+    again = make_pictures(config, config.pictures)
     assert again.get("a gate").result(60) == png and list((folder / "pictures").rglob("*.png"))
     again.close()
 
