@@ -59,7 +59,6 @@ def _parts(spec: str) -> tuple[str, list[str]]:
     """The kind, "" of an import string, and the arguments without names: the source, if there is one."""
     problem = None
     if not isinstance(spec, str) or not spec.strip():
-<<<<<<< HEAD
         problem = f"got {spec!r}"
     else:
         named, colon, source = spec.partition(":")
@@ -75,27 +74,17 @@ def _parts(spec: str) -> tuple[str, list[str]]:
             problem = f"got {_shown(spec)!r}{meant}"
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
-    forms = "; ".join(row.form(kind) for kind, row in BACK_ENDS.items())
-    raise ValueError(
-        f"Expected a renderer of one of the forms {forms}; 'package.module:Class' (a renderer of your own); {problem}"
-    )
+    raise ValueError(f"Expected a renderer, one of {renderer_forms()}; {problem}")
 
 
 def _shown(spec: str) -> str:
     """A renderer as messages name it: without what may be a password or a key in an address."""
     return re.sub(r"(//)[^/?#]*@", r"\1***@", spec).partition("?")[0]
-=======
-        raise ValueError(f"Expected a renderer, one of {renderer_forms()}; got {spec!r}")
-    kind, _, source = spec.partition(":")
-    if kind in BACK_ENDS:
-        return kind, [source]
-    return ("", []) if _IMPORT_STRING.fullmatch(spec) else (next(iter(BACK_ENDS)), [spec])
->>>>>>> cli
 
 
 def renderer_forms() -> str:
     """The names of renderers, in words."""
-    forms = [f"{kind}:SOURCE ({row.source})" for kind, row in BACK_ENDS.items()]
+    forms = [row.form(kind) for kind, row in BACK_ENDS.items()]
     return "; ".join([*forms, "package.module:Class (a class of your own)"])
 
 
