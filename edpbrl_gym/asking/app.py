@@ -50,9 +50,9 @@ from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, sho
 from edpbrl_gym.vocabulary import SEPARATOR
 
 if TYPE_CHECKING:
-    from edpbrl_gym.study.pictures import Pictures
+    from edpbrl_gym.asking.pool_pictures import Paid, PoolPictures
 
-__all__ = ["LOOPBACK", "Paid", "create_asking_app"]
+__all__ = ["LOOPBACK", "create_asking_app"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names by which the server may be called."""
@@ -71,32 +71,25 @@ _FILES = {
 _HINTS = {"option": "ask_keys_best", "levels": "ask_keys_levels"}
 
 
-@dataclass(frozen=True)
-class Paid:
-    """What is said before a service draws."""
-
-    renderer: str
-    number: int
-    """Pictures that it will be asked for, at most."""
-    price: float | None = None
-
-
 @dataclass
 class _Site:
     """What the pages are about."""
 
     conversation: Conversation
-    pictures: Pictures | None
+    pictures: PoolPictures | None
     token: str
     title: str
     folder: Path
-    paid: Paid | None
     names: dict[str, str] = field(default_factory=dict)  # of pictures, to their texts
 
     def __post_init__(self) -> None:
         self.signer = Signer(self.token)
         self.cookie = f"edpbrl_ask_{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"  # of no other run here
         self.templates = Templates()
+
+    @property
+    def paid(self) -> Paid | None:
+        return None if self.pictures is None else self.pictures.paid
 
     def is_open(self, request: Request) -> bool:
         given = request.cookies.get(self.cookie, "")
@@ -123,9 +116,8 @@ def create_asking_app(
     *,
     token: str,
     folder: Path,
-    pictures: Pictures | None = None,
+    pictures: PoolPictures | None = None,
     title: str = "",
-    paid: Paid | None = None,
 ) -> ASGIApp:
     """The web application of a conversation.
 
@@ -133,11 +125,10 @@ def create_asking_app(
         conversation: Who is asked; it is started, and stays open when the application stops.
         token: Secret of the address ``/?token=...``, without which nothing is served.
         folder: Where the files of the last page are.
-        pictures: Pictures of the options; None: texts are shown.
+        pictures: PoolPictures of the options; None: texts are shown.
         title: What is asked about; empty: the person's taste.
-        paid: What is to be agreed to before the first picture is drawn.
     """
-    site = _Site(conversation, pictures, token, title, folder, paid)
+    site = _Site(conversation, pictures, token, title, folder)
     pages: list[tuple[str, str, Callable[[_Site, Request, dict[str, str]], Response]]] = [
         ("GET", "/question", _question),
         ("POST", "/answer", _answer),
@@ -244,9 +235,11 @@ def _question(site: _Site, request: Request, form: dict[str, str]) -> Response:
     """The question that waits for an answer."""
     if site.paid is not None:
         return see_other("/start")
+    if site.conversation.enough:
+        return see_other("/end")
     asked = site.conversation.asked()
     if asked is None:
-        return site.page(request, "waiting.html")
+        return site.page(request, "waiting.html", headers={"Refresh": "1"})
     messages = _messages(request)
     notice = request.query_params.get("notice", "")
     known = (*_NOTICES, site.conversation.format.texts.incomplete)
@@ -293,7 +286,7 @@ def _with_hint(view: QuestionView, wanted: Input) -> QuestionView:
     return replace(view, hint="ask_keys_like" if wanted.levels == 2 else _HINTS[wanted.kind])
 
 
-def _drawing(pictures: Pictures, text: str, messages: Messages) -> tuple[bool, str | None]:
+def _drawing(pictures: PoolPictures, text: str, messages: Messages) -> tuple[bool, str | None]:
     """Whether a picture is being drawn, and why there will be none."""
     future = pictures.get(text)
     if not future.done():
@@ -324,8 +317,7 @@ def _answer(site: _Site, request: Request, form: dict[str, str]) -> Response:
 
 
 def _has_failed(site: _Site, text: str) -> bool:
-    future = None if site.pictures is None else site.pictures.state(text)
-    return future is not None and future.done() and (future.exception() is not None or future.result() is None)
+    return site.pictures is not None and site.pictures.failed(text)
 
 
 def _undo(site: _Site, request: Request, form: dict[str, str]) -> Response:
@@ -361,7 +353,8 @@ def _start(site: _Site, request: Request, form: dict[str, str]) -> Response:
 
 
 def _agree(site: _Site, request: Request, form: dict[str, str]) -> Response:
-    site.paid = None
+    if site.pictures is not None:
+        site.pictures.agree()
     return see_other("/question")
 
 
@@ -409,6 +402,8 @@ class _Best:
 def _end(site: _Site, request: Request, form: dict[str, str]) -> Response:
     """What was learnt."""
     done, ending = site.conversation.ending
+    if not done:
+        site.conversation.finish()
     messages = _messages(request)
     best: Sequence[_Best] = ()
     if ending is not None:

@@ -80,6 +80,7 @@ class Conversation:
         opening: The first questions; None: the session goes on.
         ahead: Is told texts that may be shown next; returns whether it is of use to be told more.
         failed: Is called where the session could not be made.
+        questions: Number of questions after which to end; None: the person says when.
     """
 
     def __init__(
@@ -92,8 +93,9 @@ class Conversation:
         opening: Opening | None = None,
         ahead: Callable[[Sequence[str]], bool] = lambda texts: False,
         failed: Callable[[BaseException], object] = lambda error: None,
+        questions: int | None = None,
     ) -> None:
-        self.format = format
+        self.format, self._questions = format, questions
         self.opening = opening
         self.session: Session | None = None
         self.failure: BaseException | None = None
@@ -159,6 +161,11 @@ class Conversation:
             self._answers.told.pop(keys.pop(), None)
             self._went_on()
             return True
+
+    @property
+    def enough(self) -> bool:
+        """Whether as many questions are answered as were wanted."""
+        return self._questions is not None and self.answered >= self._questions
 
     @property
     def answered(self) -> int:

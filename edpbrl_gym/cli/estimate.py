@@ -13,7 +13,6 @@ from edpbrl_gym.cli.answers import (
     answers_encoder,
     check_encoder_of_population,
     check_population_file,
-    provenance_of,
     select_encoder,
 )
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries, shown
@@ -79,7 +78,7 @@ def run(options: Estimate) -> None:
     from edpbrl_gym._validation import check_path
     from edpbrl_gym.estimation.priors import PRIORS, load_prior
     from edpbrl_gym.likelihood import format_of
-    from edpbrl_gym.personalize.taste import save_taste
+    from edpbrl_gym.personalize.taste import provenance_of, save_taste
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")

@@ -16,8 +16,8 @@ _GRACE = 10  # seconds that open requests get when the server stops
 _HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
 
 
-def make_server(app: ASGIApp) -> uvicorn.Server:
-    """A server of pages that keeps no address of anybody."""
+def make_server(app: ASGIApp, *, grace: int = _GRACE) -> uvicorn.Server:
+    """A server of pages that keeps no address of anybody; open requests get ``grace`` seconds when it stops."""
     import uvicorn
 
     return uvicorn.Server(
@@ -28,7 +28,7 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
             log_level="warning",
             server_header=False,
             proxy_headers=False,  # addresses are neither used nor stored
-            timeout_graceful_shutdown=_GRACE,
+            timeout_graceful_shutdown=grace,
             lifespan="off",
             ws="none",
         )
