@@ -109,7 +109,8 @@ def run(options: Ask) -> None:
             drawing = options.drawing
             chosen |= {"renderer": drawing.renderer, "renderer_options": drawing.options() or None}
             settings = chosen_settings(options.out, chosen, None if options.terminal else _defaults(options))
-            form = AnswerForm.named(settings.format, settings.num_options, settings.levels)
+            make = AnswerForm.named if options.terminal else AnswerForm.shown
+            form = make(settings.format, settings.num_options, settings.levels)
         quiet_libraries()
         if options.terminal:
             from edpbrl_gym.cli.ask_in_terminal import ask_in_terminal

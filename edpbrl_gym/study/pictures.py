@@ -34,6 +34,7 @@ class Pictures:
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
         self._lock = threading.Lock()
+        self._told = ""  # the last error in the log
         self._thread = threading.Thread(target=self._draw_all, name="edpbrl-pictures", daemon=True)
         self._thread.start()
 
@@ -81,7 +82,9 @@ class Pictures:
                 with self._lock:
                     future = self._futures[text]
                 if isinstance(image, Exception):
-                    _log.error("A picture could not be drawn: %s", image)
+                    if str(image) != self._told:  # a service that is out of reach says the same for each
+                        _log.error("A picture could not be drawn: %s", image)
+                    self._told = str(image)
                     future.set_exception(image)
                 else:
                     future.set_result(None if image.flagged else image.png)

@@ -39,8 +39,8 @@ class Painted(Renderer):
         image = Image.new("RGB", (256, 256), _colour(text.split(", ")[0]))
         pen = ImageDraw.Draw(image)
         for number, word in enumerate(text.split(", ")[1:]):
-            left = 16 + 40 * number
-            pen.ellipse((left, left, 240 - 20 * number, 240 - 20 * number), fill=_colour(word))
+            left, top, size = 20 + 55 * (number % 3), 30 + 80 * (number // 3), 90 - 8 * number
+            pen.ellipse((left, top, left + size, top + size), fill=_colour(word))
         file = io.BytesIO()
         image.save(file, "PNG")
         return Drawn(file.getvalue())
