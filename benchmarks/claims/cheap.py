@@ -187,11 +187,11 @@ def ranking_information() -> Values:
 def constants() -> Values:
     """Limits and settings that pages name, from the code."""
     from edpbrl_gym import _pictures
+    from edpbrl_gym._http.transport import MAX_BYTES
     from edpbrl_gym.cli import ask_terminal
     from edpbrl_gym.design import problem
     from edpbrl_gym.diffusion.enumeration import MAX_SEQUENCES
     from edpbrl_gym.oracles.judge import JudgeSettings
-    from edpbrl_gym.oracles.judge.transport import MAX_BYTES
     from edpbrl_gym.planners import adaptive, shortlist
 
     return {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.rendering.loading import renderer_forms, renderer_needs
+from edpbrl_gym.rendering.loading import option_value, renderer_forms, renderer_needs
 from edpbrl_gym.rendering.settings import ImageSettings
 
 if TYPE_CHECKING:
@@ -104,12 +103,18 @@ class Drawing:
             raise ValueError(f"Expected --renderer, who draws: {renderer_forms()}; got none")
         return [] if self.renderer is None else renderer_needs(self.renderer, "--renderer")
 
-    def options(self) -> dict[str, Any]:
-        """The options of the renderer with another value than the default.
+    def load(self, executor: Executor | None = None) -> CachedRenderer:
+        """The renderer; a model is loaded when the first image is missing in the cache.
+
+        Options with another value than the default are for the renderer, which refuses those that it doesn't have.
 
         Raises:
-            ValueError: An option is wrong.
+            ValueError: An option is wrong; see also ``load_renderer``.
         """
+        from edpbrl_gym.features import default_cache_folder
+        from edpbrl_gym.rendering import load_renderer
+
+        assert self.renderer is not None
         given = {
             name: getattr(options, name)
             for options, names in ((self.images, [one.name for one in fields(self.images)]), (self, _OF_MACHINE))
@@ -121,26 +126,8 @@ class Drawing:
             if name in given:
                 raise ValueError(f"Expected the option {name} of the renderer once, got it twice; leave one out")
             given[name] = value
-        return given
-
-    def load(self, executor: Executor | None = None) -> CachedRenderer:
-        """The renderer; a model is loaded when the first image is missing in the cache.
-
-        Options with another value than the default are for the renderer, which refuses those that it doesn't have.
-
-        Raises:
-            ValueError: An option is wrong; see also ``load_renderer``.
-        """
-        assert self.renderer is not None
-        return self.load_as(self.renderer, self.options(), executor)
-
-    def load_as(self, renderer: str, options: Mapping[str, Any], executor: Executor | None = None) -> CachedRenderer:
-        """A renderer with options, with the cache that is chosen here."""
-        from edpbrl_gym.features import default_cache_folder
-        from edpbrl_gym.rendering import load_renderer
-
         folder = self.cache or default_cache_folder() / "images"
-        return load_renderer(renderer, cache_folder=folder, executor=executor, **options)
+        return load_renderer(self.renderer, cache_folder=folder, executor=executor, **given)
 
 
 _OF_MACHINE = ("device", "batch_size", "attention_slicing")  # options of a renderer that affect no image
@@ -152,7 +139,4 @@ def _option(text: str) -> tuple[str, Any]:
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
         raise ValueError(f"Expected --renderer-option as NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value, parse_constant=str)
-    except ValueError:
-        return name, value
+    return name, option_value(value)

@@ -64,7 +64,8 @@ def run(options: Encode) -> None:
                 )
                 if not isinstance(encoder, CachedEncoder):
                     raise UsageError(
-                        f"Expected an encoder with a model, got {options.encoder}, which is a file of rows"
+                        f"Expected one encoder of texts with a model, got {options.encoder}; encode by each one that "
+                        "is joined, pictures by load_image_encoder, and use a file of rows as it is"
                     )
             try:
                 encode_to_file(encoder, texts, options.out, progress=True)

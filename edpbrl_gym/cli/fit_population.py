@@ -47,7 +47,7 @@ class FitPopulation:
     """What the covariance is shrunk towards: the embeddings of the vocabulary, or no direction (None: vocabulary if the
     options are texts)."""
     vocabulary: str | None = None
-    """Built-in vocabulary (images, interiors) or folder of token files (None: that of design.json beside the first
+    """Vocabulary (images, interiors, styles) or folder of token files (None: that of design.json beside the first
     answers, else the built-in one of whose tokens the options are made, else the phrases of the options)."""
     encoder: str | None = None
     """Text encoder of questions files (None: that of design.json beside them, else minilm)."""

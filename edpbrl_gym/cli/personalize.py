@@ -25,7 +25,7 @@ class Personalize:
     theta: Positional[Path]
     """Taste file of `edpbrl ask` or `edpbrl estimate`."""
     vocabulary: str | None = None
-    """Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical order (None: the
+    """Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical order (None: the
     one with which the taste was learnt; images where its file doesn't say)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file; a custom one must be given)."""

@@ -139,7 +139,7 @@ class DesignSettings(ABC):
         criterion: Optimality criterion of the designs by its name; the paper's is V.
         regularization: Lambda of the designs.
         iterations: Maximum number of Frank-Wolfe iterations.
-        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+        vocabulary: Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical
             order (None: images). Questions use its 75% train part.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
@@ -265,7 +265,7 @@ class DemoSettings:
         text: Taste of the simulated user in words; theta* is its embedding.
         questions: Questions that the user answers, each about complete prompts.
         num_options: K, prompts of a question.
-        vocabulary: Built-in vocabulary (images, interiors) or folder of token files, one per step, in alphabetical
+        vocabulary: Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical
             order (None: images).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
         seed: Seed of all draws.

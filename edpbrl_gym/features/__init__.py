@@ -3,10 +3,12 @@
 from edpbrl_gym.features.base import TextEncoder, as_encoder
 from edpbrl_gym.features.images import (
     IMAGE_ENCODER_FORMS,
+    CachedImageEncoder,
     ImageEncoder,
     check_image_encoder_spec,
     load_image_encoder,
 )
+from edpbrl_gym.features.joined import JoinedEncoder, blocks_of
 from edpbrl_gym.features.loading import (
     ENCODER_FORMS,
     CachedEncoder,
@@ -24,11 +26,14 @@ __all__ = [
     "ENCODER_FORMS",
     "IMAGE_ENCODER_FORMS",
     "CachedEncoder",
+    "CachedImageEncoder",
     "ImageEncoder",
+    "JoinedEncoder",
     "MemoEncoder",
     "PrecomputedEncoder",
     "TextEncoder",
     "as_encoder",
+    "blocks_of",
     "check_encoder_spec",
     "check_image_encoder_spec",
     "check_told_apart",

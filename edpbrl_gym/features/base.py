@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._compat import import_string, require
+from edpbrl_gym._pictures import check_pictures
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features.notices import Notices, check_texts, tell_notices
 
@@ -24,6 +25,7 @@ __all__ = [
     "BatchedEncoder",
     "Encoder",
     "OwnEncoder",
+    "OwnImageEncoder",
     "TextEncoder",
     "as_encoder",
     "check_fingerprint",
@@ -176,7 +178,31 @@ def quiet_loading(purpose: str) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-class OwnEncoder:
+class _Own:
+    """What a user's own encoders of texts and of pictures share; ``_method`` is the name of what encodes."""
+
+    _method: ClassVar[str]
+
+    def __init__(self, encoder: Any, name: str | None = None) -> None:
+        cls = type(encoder)
+        parts = ("dimension", "fingerprint", self._method)
+        missing = [part for part in parts if not hasattr(encoder, part)]
+        if missing or isinstance(encoder, type):
+            what = f"the class {encoder.__name__}" if isinstance(encoder, type) else cls.__name__
+            origin = "" if name is None else f"{name!r} to make "
+            raise TypeError(
+                f"Expected {origin}an encoder with dimension, fingerprint and {self._method}, got {what}"
+                + (f" without {', '.join(missing)}" if missing else "; make an instance of it")
+            )
+        own = getattr(encoder, "name", None)
+        self.name = name or (own if isinstance(own, str) and own else f"{cls.__module__}:{cls.__qualname__}")
+        self.encoder: Any = encoder
+        self.dimension = check_count(encoder.dimension, f"the dimension of {self.name!r}")
+        check_fingerprint(encoder.fingerprint, f"fingerprint of {self.name!r}")
+        self.fingerprint: str = encoder.fingerprint
+
+
+class OwnEncoder(_Own):
     """A user's own encoder in the form of all others: every row that it returns is checked and divided by its norm.
 
     Args:
@@ -190,22 +216,7 @@ class OwnEncoder:
         ValueError: The dimension is below 1, or the fingerprint can't name a folder of the cache.
     """
 
-    def __init__(self, encoder: Any, name: str | None = None) -> None:
-        cls = type(encoder)
-        missing = [part for part in ("dimension", "fingerprint", "encode") if not hasattr(encoder, part)]
-        if missing or isinstance(encoder, type):
-            what = f"the class {encoder.__name__}" if isinstance(encoder, type) else cls.__name__
-            origin = "" if name is None else f"{name!r} to make "
-            raise TypeError(
-                f"Expected {origin}an encoder with dimension, fingerprint and encode, got {what}"
-                + (f" without {', '.join(missing)}" if missing else "; make an instance of it")
-            )
-        own = getattr(encoder, "name", None)
-        self.name = name or (own if isinstance(own, str) and own else f"{cls.__module__}:{cls.__qualname__}")
-        self.encoder: Any = encoder
-        self.dimension = check_count(encoder.dimension, f"the dimension of {self.name!r}")
-        check_fingerprint(encoder.fingerprint, f"fingerprint of {self.name!r}")
-        self.fingerprint: str = encoder.fingerprint
+    _method = "encode"
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
         """As ``TextEncoder.encode``; ``progress`` is no part of a user's encoder, and ignored."""
@@ -213,6 +224,20 @@ class OwnEncoder:
         if not checked_texts:
             return np.empty((0, self.dimension), np.float32)
         return normalise(self.encoder.encode(checked_texts), checked_texts, self.dimension, self.name)
+
+
+class OwnImageEncoder(_Own):
+    """The same for an encoder of pictures, with ``encode_images(images) -> (n, d)`` in the place of ``encode``."""
+
+    _method = "encode_images"
+
+    def encode_images(self, images: Sequence[Any]) -> NDArray[np.float32]:
+        """As ``ImageEncoder.encode_images``."""
+        check_pictures(images)
+        if not len(images):
+            return np.empty((0, self.dimension), np.float32)
+        labels = [f"picture {number}" for number in range(len(images))]
+        return normalise(self.encoder.encode_images(images), labels, self.dimension, self.name)
 
 
 def as_encoder(encoder: Any) -> TextEncoder:
@@ -234,8 +259,8 @@ def _shows_progress(encode: Any) -> bool:
     return "progress" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def imported_encoder(spec: str) -> OwnEncoder:
-    """Return the encoder that "package.module:Class", or a function, makes without arguments.
+def imported_encoder(spec: str, kind: type[_Own] = OwnEncoder) -> Any:
+    """Return the encoder that "package.module:Class", or a function, makes without arguments; of texts by default.
 
     Raises:
         ImportError: The module or the class can't be found.
@@ -250,7 +275,7 @@ def imported_encoder(spec: str) -> OwnEncoder:
         raise TypeError(f"Expected {spec!r} to make an encoder without arguments, got: {error}") from error
     except ValueError:
         pass  # written in C without a signature: the call itself reports missing arguments
-    return OwnEncoder(factory(), spec)
+    return kind(factory(), spec)
 
 
 @lru_cache(maxsize=64)

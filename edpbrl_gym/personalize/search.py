@@ -14,7 +14,7 @@ from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.features import MemoEncoder, TextEncoder
 from edpbrl_gym.personalize.differing import most_shared, pick
 from edpbrl_gym.personalize.surrogate import search_by_model
-from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
+from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["Prompt", "best_prompts", "check_taste", "random_prompts"]
 
@@ -26,7 +26,7 @@ class Prompt:
     Attributes:
         text: The prompt.
         score: theta . phi(text), with phi the unit-norm embedding of the whole text.
-        tokens: Token index of each step of the search, without the step that a fixed base replaces.
+        tokens: Token index of each step of the vocabulary, without its subject where a base takes that place.
     """
 
     text: str
@@ -52,7 +52,7 @@ def best_prompts(
 ) -> list[Prompt]:
     """Search for prompts with high theta . phi(prompt) that differ: the best, then the best that differs from it, ...
 
-    Any two of them have the same token in at most ``shared`` of the steps; with a fixed ``base``, of the other steps.
+    Any two of them have the same token in at most ``shared`` of the steps that have more than one token.
 
     Method "beam": at each step the ``width`` best partial prompts are extended by the ``shortlist`` tokens whose own
     embeddings score best, and every extension is embedded as a whole text. The search is greedy over prefixes, so it
@@ -70,7 +70,7 @@ def best_prompts(
         encoder: The encoder with which theta was estimated.
         theta: The taste, shape (d,).
         count: Number of prompts; fewer are returned where no more are found that differ enough.
-        base: Text with which every prompt begins, in place of the first step; None searches that step too.
+        base: Text with which every prompt begins (``Vocabulary.with_subject``); None searches all steps.
         width: Number of partial prompts kept after each step (None: 20), or, for "model", of prompts embedded for each
             step after the first (None: 20 and 4 for each prompt); at least twice ``count``.
         shortlist: Number of tokens of each step that may be tried (for "beam" all bases always may), by the scores of
@@ -95,25 +95,24 @@ def best_prompts(
     usual_width = 20 if method == "beam" else 20 + 4 * count
     width = max(usual_width if width is None else check_count(width, "width"), 2 * count)
     shortlist = max(_SHORTLIST[method] if shortlist is None else check_count(shortlist, "shortlist"), count)
-    if base is not None and not base.strip():
-        raise ValueError("Expected a base text, got an empty one; leave it out to search the bases too")
-    most = most_shared(shared, vocabulary.horizon - int(base is not None))
-    search = _Search(vocabulary, encoder, taste, count, base and base.strip(), width, shortlist, most, track)
+    if base is not None:
+        vocabulary = vocabulary.with_subject(base)
+    most = most_shared(shared, sum(size > 1 for size in vocabulary.sizes))
+    search = _Search(vocabulary, encoder, taste, count, width, shortlist, most, track)
     scores = search.by_model() if method == "model" else search.by_beam()
     prompts = list(scores)
     best = [prompts[place] for place in pick(np.array(list(scores.values())), prompts, count, most)]
-    return [Prompt(search.text(prompt), scores[prompt], prompt) for prompt in best]
+    return [Prompt(search.text(prompt), scores[prompt], search.indices(prompt)[base is not None :]) for prompt in best]
 
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The checked arguments of `best_prompts`."""
+    """The checked arguments of `best_prompts`; a prompt is the tokens of the steps with more than one."""
 
     vocabulary: Vocabulary
     encoder: TextEncoder
     taste: Floats
     count: int
-    base: str | None
     width: int
     shortlist: int
     most: int
@@ -122,12 +121,21 @@ class _Search:
     @property
     def steps(self) -> tuple[tuple[str, ...], ...]:
         """The tokens of the steps that are searched."""
-        return self.vocabulary.tokens if self.base is None else self.vocabulary.tokens[1:]
+        return tuple(step for step in self.vocabulary.tokens if len(step) > 1)
+
+    def indices(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The token of each step of the vocabulary, up to where a partial prompt ends."""
+        rest, found = iter(tokens), list[int]()
+        for size in self.vocabulary.sizes:
+            token = 0 if size == 1 else next(rest, None)
+            if token is None:
+                break
+            found.append(token)
+        return tuple(found)
 
     def text(self, tokens: tuple[int, ...]) -> str:
         """The prompt, complete or not, of some tokens."""
-        words = [step[token] for step, token in zip(self.steps, tokens, strict=False)]
-        return SEPARATOR.join(words if self.base is None else [self.base, *words])
+        return self.vocabulary.prompt(self.indices(tokens))
 
     def score(self, prompts: Sequence[tuple[int, ...]]) -> Floats:
         """True scores of prompts, (n,)."""
@@ -137,9 +145,9 @@ class _Search:
         """Partial prompts step by step, once for each prompt that is looked for."""
         if not self.steps:
             return {(): float(self.score([()])[0])}
+        free = self.vocabulary.sizes[0] > 1  # what the prompts begin with
         tried = [
-            range(len(step)) if self.base is None and not place else self._shortlisted(step)
-            for place, step in enumerate(self.steps)
+            range(len(step)) if free and not place else self._shortlisted(step) for place, step in enumerate(self.steps)
         ]
         scores: dict[tuple[int, ...], float] = {}
         found: list[tuple[int, ...]] = []
@@ -152,7 +160,7 @@ class _Search:
                 new = [prompt for prompt in longer if prompt not in scores]
                 scores.update(zip(new, self.score(new).tolist(), strict=True))
                 # the first prompt's beam keeps other first tokens, which a greedy search over prefixes may need later
-                per_base = 2 if self.base is None and place and not found else width
+                per_base = 2 if free and place and not found else width
                 beam = _best(longer, [scores[prompt] for prompt in longer], width, per_base)
                 narrowed |= len(beam) < len(longer)
                 if self.track is not None:
@@ -180,7 +188,7 @@ class _Search:
 
     def by_model(self) -> dict[tuple[int, ...], float]:
         """Complete prompts, chosen by a model of the scores."""
-        if self.vocabulary.horizon == 1:  # nothing to predict: the tokens are the prompts, or the base is
+        if len(self.steps) < 2:  # nothing to predict: the tokens are the prompts
             return self.by_beam()
         sizes = [len(step) for step in self.steps]
         rows = self.encoder.encode([token for step in self.steps for token in step]).astype(np.float64)

@@ -1,6 +1,6 @@
 """From prompts to images, by any renderer."""
 
-from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
+from edpbrl_gym.rendering.base import Drawn, NotDrawn, OverBudget, Renderer, Service
 from edpbrl_gym.rendering.cache import ImageCache, RenderedImage
 from edpbrl_gym.rendering.cached import CachedRenderer, RenderingError
 from edpbrl_gym.rendering.loading import BACK_ENDS, load_renderer, renderer_needs, renderer_options
@@ -14,10 +14,12 @@ __all__ = [
     "ImageCache",
     "ImageSettings",
     "NotDrawn",
+    "OverBudget",
     "RenderSettings",
     "RenderedImage",
     "Renderer",
     "RenderingError",
+    "Service",
     "Tile",
     "contact_sheet",
     "image_key",

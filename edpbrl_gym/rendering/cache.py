@@ -8,7 +8,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym._files import replacing, sweep
 from edpbrl_gym._pictures import open_picture
+from edpbrl_gym._places import Lock, RunFolderError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -94,6 +97,7 @@ class NewImage(NamedTuple):
     flagged: bool
     cut: bool
     negative_cut: bool = False
+    size: tuple[int, int] | None = None  # where it is known to be a picture
 
 
 def encode_png(pixels: NDArray[np.float32]) -> bytes:
@@ -161,6 +165,23 @@ class ImageCache:
             _log.warning("Image %s in the cache is damaged (%s); it is rendered again", key[:16], type(error).__name__)
             return None
         return image
+
+    @contextmanager
+    def alone(self, key: str, stop: threading.Event) -> Iterator[bool]:
+        """Hold a key, so that no other process asks for the same image; False if ``stop`` was set before.
+
+        Raises:
+            OSError: The folder can't be written.
+        """
+        path, lock = self._path(key).with_suffix(".lock"), None
+        while lock is None and not stop.is_set():
+            try:
+                lock = Lock.of(path, path, "draws it")
+            except RunFolderError as error:
+                if error.__cause__ is not None:
+                    raise OSError(str(error)) from error
+                stop.wait(0.1)
+        yield lock is not None
 
     def prepare(self) -> None:
         """Create and sweep the folder, and finish batches of killed processes, before anything is rendered.
@@ -235,8 +256,11 @@ class ImageCache:
 
     def _stored(self, image: NewImage) -> RenderedImage:
         try:
-            with open_picture(image.png) as picture:
-                width, height = picture.size
+            if image.size is None:
+                with open_picture(image.png) as picture:
+                    width, height = picture.size
+            else:
+                width, height = image.size
         except ValueError as error:
             raise ValueError(
                 f"Expected the bytes of an image, got {len(image.png)} bytes that are none: {error}"

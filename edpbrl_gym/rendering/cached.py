@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from edpbrl_gym._executor import Executor
-from edpbrl_gym.rendering.base import NotDrawn, Renderer
+from edpbrl_gym._pictures import as_png
+from edpbrl_gym._validation import check_count
+from edpbrl_gym.rendering.base import Drawn, NotDrawn, OverBudget, Renderer, Service
 from edpbrl_gym.rendering.cache import ImageCache, NewImage, RenderedImage
 from edpbrl_gym.rendering.settings import check_seed, image_key
 
@@ -21,6 +24,7 @@ __all__ = ["CachedRenderer", "RenderingError"]
 
 _log = logging.getLogger(__name__)
 _Done = dict[str, RenderedImage | NotDrawn]  # of a batch, by key
+_AT_BYTES = "Expected an image file at bytes, but "  # which is no file
 
 
 class RenderingError(RuntimeError):
@@ -43,7 +47,9 @@ class CachedRenderer:
     """Renders prompts, including truncated ones, by any ``Renderer``; no image is rendered twice.
 
     A batch is on disk before the next one begins, so an interruption loses at most one batch, and the same call
-    continues from there. If there is not enough memory for a batch, the batch size is halved permanently. Threads wait
+    continues from there; a ``Service`` has no batches, each picture is on disk as soon as it is there, and no two
+    processes ask for the same one at the same time. What is no picture, is cut or has another size than was asked for
+    is not kept. If there is not enough memory for a batch, the batch size is halved permanently. Threads wait
     for each other.
 
     Args:
@@ -51,9 +57,11 @@ class CachedRenderer:
         cache_folder: Folder of the images of all renderers.
         executor: Renders the batches on its workers (None: this process renders).
         maker: Makes the renderer on a worker; required with an executor.
+        budget: Number of new images that are asked for in all, at most (None: no limit).
 
     Attributes:
         batch_size: Number of images in a batch, at most.
+        asked: Number of images that were asked for, drawn or not.
         spent: Money for the images that were drawn, at the renderer's price.
         lock: Lock of the renderer, required by any other code that changes or runs it.
     """
@@ -65,13 +73,16 @@ class CachedRenderer:
         cache_folder: str | PathLike[str],
         executor: Executor | None = None,
         maker: Callable[[], Renderer] | None = None,
+        budget: int | None = None,
     ) -> None:
         self.renderer = renderer
         self.cache = ImageCache(Path(cache_folder))
         self.batch_size = renderer.batch_size
-        self.spent = 0.0
+        self.budget = None if budget is None else check_count(budget, "budget", minimum=0)
+        self.asked, self.spent = 0, 0.0
         self.executor, self._maker = executor, maker
         self.lock = threading.RLock()
+        self._counting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -131,12 +142,12 @@ class CachedRenderer:
                 missing = [key for key in missing if key not in images]
             if progress is not None:
                 progress(len(images), len(tasks))
-            errors: list[NotDrawn] = []
-            for done in self._rendered(missing, tasks):
-                drawn = {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
-                images |= drawn
+            room = len(missing) if self.budget is None else max(0, self.budget - self.asked)
+            used_up = f"the budget of {self.budget} new images is used up; give a larger one"
+            errors: list[NotDrawn] = [OverBudget(used_up) for _ in missing[room:]]
+            for done in self._rendered(missing[:room], tasks):
+                images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
                 errors += [one for one in done.values() if isinstance(one, NotDrawn)]
-                self.spent += (self.renderer.price or 0.0) * len(drawn)
                 if progress is not None:
                     progress(len(images) + len(errors), len(tasks))
             if errors:
@@ -145,6 +156,9 @@ class CachedRenderer:
 
     def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
         """What becomes of the missing keys, batch by batch."""
+        if self.executor is None and isinstance(self.renderer, Service):
+            yield from self._each(self.renderer, {key: tasks[key] for key in missing})
+            return
         batches = [missing[start : start + self.batch_size] for start in range(0, len(missing), self.batch_size)]
         calls = [{key: tasks[key] for key in batch} for batch in batches]
         if self.executor is None:
@@ -154,6 +168,7 @@ class CachedRenderer:
         assert self._maker is not None
         work = _Work(self._maker, str(folder), self.batch_size, self.fingerprint)
         for done in self.executor.map_unordered(_render_on_worker, [(work, batch) for batch in calls], folder):
+            self._count(done)
             yield {
                 key: one if isinstance(one, NotDrawn)
                 else replace(one, path=self.cache.folder / one.path.relative_to(folder))
@@ -176,15 +191,66 @@ class CachedRenderer:
                     f"Expected an image or an error for each of {len(part)} prompts from {self.renderer.name}, got "
                     f"{len(drawn)}"
                 )
-            new = [
-                NewImage(key, one.png, *tasks[key], one.flagged, one.cut, one.negative_cut)
-                for key, one in zip(part, drawn, strict=True)
-                if not isinstance(one, NotDrawn)
-            ]
-            stored = {image.key: image for image in self.cache.put_all(new, self.renderer.provenance(len(part)))}
-            done |= {key: one if isinstance(one, NotDrawn) else stored[key]
-                     for key, one in zip(part, drawn, strict=True)}  # fmt: skip
+            done |= self._store({key: (*tasks[key], one) for key, one in zip(part, drawn, strict=True)})
         return done
+
+    def _each(self, service: Service, tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
+        """What becomes of each task of a service, when it is known; what is under way is kept if this is left."""
+        keys, done, stop = list(tasks), _Done(), threading.Event()
+
+        def keep(index: int, draw: Callable[[], Drawn]) -> NotDrawn | None:
+            key = keys[index]
+            with self.cache.alone(key, stop) as is_alone:
+                image = self.cache.get(key)  # another process may have asked for it
+                if image is not None or not is_alone:
+                    done[key] = NotDrawn("stopped") if image is None else image
+                else:
+                    try:
+                        one: Drawn | NotDrawn = draw()
+                    except NotDrawn as error:
+                        one = error
+                    done.update(self._store({key: (*tasks[key], one)}))
+            result = done[key]
+            return result if isinstance(result, NotDrawn) else None
+
+        texts, seeds = [text for text, _ in tasks.values()], [seed for _, seed in tasks.values()]
+        with closing(service.draw_each(texts, seeds, keep, stop)) as results:
+            for index in results:
+                yield {keys[index]: done[keys[index]]}
+
+    def _store(self, drawn: dict[str, tuple[str, int, Drawn | NotDrawn]]) -> _Done:
+        """Check the images of a batch, and write those that are some."""
+        done: _Done = {}
+        new = []
+        for key, (text, seed, one) in drawn.items():
+            try:
+                if isinstance(one, NotDrawn):
+                    raise one
+                new.append(self._checked(key, text, seed, one))
+            except NotDrawn as error:
+                done[key] = error
+        done |= {image.key: image for image in self.cache.put_all(new, self.renderer.provenance(len(drawn)))}
+        self._count(done)
+        return {key: done[key] for key in drawn}
+
+    def _checked(self, key: str, text: str, seed: int, one: Drawn) -> NewImage:
+        """An image that is whole and has the size that was asked for."""
+        try:
+            png, size = as_png(one.png)
+        except (ValueError, TypeError) as error:
+            raise NotDrawn(f"no picture came: {str(error).removeprefix(_AT_BYTES)}") from None
+        if not one.flagged and self.renderer.size not in (None, size):
+            raise NotDrawn(
+                "Expected a picture of {} x {} pixels, got one of {} x {}; ask for a size that the model has".format(
+                    *self.renderer.size, *size
+                )
+            )
+        return NewImage(key, png, text, seed, one.flagged, one.cut, one.negative_cut, size)
+
+    def _count(self, done: _Done) -> None:
+        with self._counting:
+            self.asked += len(done)
+            self.spent += (self.renderer.price or 0.0) * sum(not isinstance(one, NotDrawn) for one in done.values())
 
     def _halve(self, size: int, why: str) -> None:
         """Halve the batch size, if it is more than one image."""
@@ -241,4 +307,8 @@ def _render_on_worker(work: _Work, tasks: dict[str, tuple[str, int]]) -> _Done:
     renderer.renderer.load()
     if renderer.fingerprint != work.fingerprint:
         raise ValueError(f"Expected the same files of {renderer.renderer.name} on all workers, but they differ")
-    return renderer._batch(tasks)
+    if not isinstance(renderer.renderer, Service):
+        return renderer._batch(tasks)
+    for done in renderer._each(renderer.renderer, {key: tasks[key] for key in tasks if key not in found}):
+        found |= done
+    return found

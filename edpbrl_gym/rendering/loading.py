@@ -18,7 +18,7 @@ from edpbrl_gym._validation import did_you_mean, known_name
 from edpbrl_gym.rendering.base import Renderer
 from edpbrl_gym.rendering.cached import CachedRenderer
 
-__all__ = ["BACK_ENDS", "load_renderer", "renderer_forms", "renderer_needs", "renderer_options"]
+__all__ = ["BACK_ENDS", "load_renderer", "option_value", "renderer_forms", "renderer_needs", "renderer_options"]
 
 
 class BackEnd(NamedTuple):
@@ -44,12 +44,29 @@ BACK_ENDS: dict[str, BackEnd] = {
         ("diffusers", "torch", "transformers", "PIL"),
         "images",
     ),
+    "openai": BackEnd(
+        "edpbrl_gym.rendering.services.openai:OpenAIRenderer",
+        "URL#MODEL of an OpenAI-compatible images endpoint",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+    ),
+    "a1111": BackEnd(
+        "edpbrl_gym.rendering.services.a1111:A1111Renderer",
+        "URL of A1111, Forge or SD.Next, or URL#CHECKPOINT",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+    ),
     "folder": BackEnd(
         "edpbrl_gym.rendering.folder:FolderRenderer",
         "pictures that exist: a folder, or a table of files and prompts",
         ("PIL",),
         "pictures",
     ),
+    "posters": BackEnd("edpbrl_gym.rendering.posters:PostersRenderer", None, ("resvg_py",), "pictures"),
 }
 """Kind of renderer -> what it is; the first is meant by a source alone."""
 _IMPORT_STRING = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -74,7 +91,7 @@ def _parts(spec: str) -> tuple[str, list[str]]:
             problem = f"got {_shown(spec)!r}{meant}"
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
-    raise ValueError(f"Expected a renderer, one of {renderer_forms()}; {problem}")
+    raise ValueError(f"Expected a renderer of one of the forms {renderer_forms()}; {problem}")
 
 
 def _shown(spec: str) -> str:
@@ -85,7 +102,15 @@ def _shown(spec: str) -> str:
 def renderer_forms() -> str:
     """The names of renderers, in words."""
     forms = [row.form(kind) for kind, row in BACK_ENDS.items()]
-    return "; ".join([*forms, "package.module:Class (a class of your own)"])
+    return "; ".join([*forms, "'package.module:Class' (a renderer of your own)"])
+
+
+def option_value(text: str) -> Any:
+    """The value of an option in a text: a number, true, false, null, a text in double quotes, else the text itself."""
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _class(spec: str) -> type[Renderer]:
@@ -109,16 +134,12 @@ def _arguments(spec: str) -> tuple[list[str], dict[str, Any]]:
         if name not in known:
             kept.append(pair)
             continue
-        try:
-            value = json.loads(text)  # a number, true, false or null
-        except ValueError:
-            value = unquote(text)
-        options[name] = value if name not in BACK_ENDS[kind].files else unquote(text)
+        options[name] = option_value(unquote(text)) if name not in BACK_ENDS[kind].files else unquote(text)
     if fragment:
-        name = BACK_ENDS[kind].fragment
-        if name is None or name in options:
+        follows = BACK_ENDS[kind].fragment
+        if follows is None or follows in options:
             raise ValueError(f"Expected the renderer {_shown(spec)!r} without a '#' part, got {fragment!r}")
-        options[name] = unquote(fragment)
+        options[follows] = unquote(fragment)
     return [address + ("?" + "&".join(kept) if kept else "")], options
 
 
@@ -156,6 +177,7 @@ def load_renderer(
     cache_folder: str | PathLike[str],
     beside: Path | None = None,
     executor: Executor | None = None,
+    budget: int | None = None,
     **options: Any,
 ) -> CachedRenderer:
     """Return the renderer that ``spec`` names, or that it is, behind a cache on disk.
@@ -167,6 +189,7 @@ def load_renderer(
         cache_folder: Folder of the images of all renderers.
         beside: Folder to which a source, or a file among the options, may be relative.
         executor: Renders on its workers, each with a renderer of its own, made from ``spec``, no instance.
+        budget: Number of new images that are asked for in all, at most (None: no limit).
         **options: Of the renderer (``renderer_options``), such as ``steps`` of a text-to-image model.
 
     Raises:
@@ -176,7 +199,7 @@ def load_renderer(
     if isinstance(spec, Renderer):
         if executor is not None or options:
             raise TypeError("Expected the name of a renderer with an executor or options, got an instance; name it")
-        return CachedRenderer(spec, cache_folder=cache_folder)
+        return CachedRenderer(spec, cache_folder=cache_folder, budget=budget)
     kind, source = _parts(spec)
     row = BACK_ENDS[kind] if kind else None
     if row is not None and source and not row.is_address and beside is not None and (beside / source[0]).exists():
@@ -194,4 +217,4 @@ def load_renderer(
             if name in row.files and (beside / str(value)).exists():
                 options[name] = str(beside / str(value))
     maker = _Maker(spec, options)
-    return CachedRenderer(maker.make(), cache_folder=cache_folder, executor=executor, maker=maker)
+    return CachedRenderer(maker.make(), cache_folder=cache_folder, executor=executor, maker=maker, budget=budget)

@@ -30,8 +30,11 @@ BUILT_IN: dict[str, BuiltIn] = {
     # the paper's order
     "images": BuiltIn(_DATA / "images", ("bases", "ambient", "style", "composition", "lighting", "detail")),
     "interiors": BuiltIn(_DATA / "interiors", ("room", "furnishing", "palette", "style", "light", "detail")),
+    "posters": BuiltIn(_DATA / "posters", ("subject", "palette", "composition", "light", "texture", "ornament")),
+    "styles": BuiltIn(_DATA / "styles", ("medium", "palette", "light", "mood", "composition", "detail")),
 }
-"""Name -> vocabulary: "images", any image that a prompt can describe, and "interiors", rooms."""
+"""Name -> vocabulary: "images", any image that a prompt can describe; "interiors", rooms; "posters", which the renderer
+"posters" draws; "styles", of any subject."""
 
 
 def _locate(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...] | None]:
@@ -154,8 +157,10 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
     case and spaces folded); two files may.
 
     Args:
-        path: "images" (5,159 tokens; also None) or "interiors" (408 tokens about rooms), or the folder. A built-in name
-            wins over a folder of that name in the current directory: "./interiors" or ``Path("interiors")`` is the
+        path: "images" (5,159 tokens; also None), "interiors" (408 tokens about rooms), "posters" (97 tokens, each of
+            which changes the pictures of the renderer "posters") or "styles" (306 everyday words for
+            ``Vocabulary.with_subject``), or the folder. A built-in name wins over a folder of that name in the current
+            directory: "./interiors" or ``Path("interiors")`` is the
             folder.
         order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for a built-in vocabulary
             its own order (``BUILT_IN[name].order``; for "images" the paper's).

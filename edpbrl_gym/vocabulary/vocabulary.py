@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,11 @@ __all__ = ["SEPARATOR", "Vocabulary", "check_enough_options"]
 
 
 SEPARATOR = ", "  # between the tokens of a prompt, as in the paper
+_SUBJECT = "subject"
+_MOST_SUBJECT = 300  # characters; what encoders of text read of a prompt is not much longer
+_SAYS_WHAT = re.compile(
+    r"[\W\d_]*(subject|base|room|object|motif)s?", re.IGNORECASE
+)  # names of steps, also "1-subject"
 
 
 def _composed(token: str) -> str:
@@ -164,12 +170,49 @@ class Vocabulary:
             chosen_tokens.append(self.tokens[step][index])
         return SEPARATOR.join(chosen_tokens)
 
+    @property
+    def subject_step(self) -> int | None:
+        """The step that says what is shown, by its name (subject, bases, room, ...); None: there is none."""
+        return next((step for step, name in enumerate(self.names) if _SAYS_WHAT.fullmatch(name)), None)
+
+    def with_subject(self, subject: str) -> Vocabulary:
+        """The vocabulary of prompts about one subject: a first step "subject" with this token alone.
+
+        It takes the place of the step that says what is shown (``subject_step``), or stands before all others.
+
+        Args:
+            subject: What a person wrote, such as "a lighthouse on a cliff"; commas inside are fine. White space and
+                punctuation around it are removed.
+
+        Raises:
+            TypeError: The subject is no string.
+            ValueError: It is empty, has over 300 characters or one that can't be seen.
+        """
+        if not isinstance(subject, str):
+            raise TypeError(f"Expected the subject as a text, got {type(subject).__name__}")
+        text = " ".join(normalise(subject).split()).strip(" ,;.")
+        if not fold(text):
+            raise ValueError('Expected a subject with words in it, such as "a lighthouse on a cliff", got none')
+        if len(text) > _MOST_SUBJECT:
+            raise ValueError(
+                f"Expected a subject of at most {_MOST_SUBJECT} characters, got {len(text):,}: {text[:40]!r}...; say "
+                "what the picture shows, the other words come from the vocabulary"
+            )
+        problem = refusal(text)
+        if problem is not None:
+            raise ValueError(f"Expected a readable subject, got {problem}")
+        others = [step for step in range(self.horizon) if step != self.subject_step]
+        return Vocabulary(
+            (_SUBJECT, *(self.names[step] for step in others)), ((text,), *(self.tokens[step] for step in others))
+        )
+
     def split(
         self, seed: int, test_fraction: float = 0.25, by: Literal["token", "head"] = "token"
     ) -> tuple[Vocabulary, Vocabulary]:
         """Return disjoint (train, test) vocabularies: each step is split separately, in its own order.
 
-        The test side of a step gets ``round(test_fraction * size)`` tokens; each side gets at least one.
+        The test side of a step gets ``round(test_fraction * size)`` tokens; each side gets at least one. The one token
+        of ``with_subject`` is on both sides.
 
         Args:
             seed: Seed of the draw.
@@ -190,6 +233,10 @@ class Vocabulary:
         sides: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = ([], [])
         for step, tokens in enumerate(self.tokens):
             size = len(tokens)
+            if size == 1 and self.names[step] == _SUBJECT:
+                for side in sides:
+                    side.append(tokens)
+                continue
             if size < 2:
                 raise ValueError(
                     f"Expected at least 2 tokens in step {self.names[step]!r} to split it, got 1; add tokens"

@@ -127,7 +127,7 @@ def test_options_of_one_renderer_alone_are_given_by_name(tmp_path, capsys):
         assert main([*given, "--batch-size", "1", "--renderer-option", option]) == 2
         assert said in capsys.readouterr().err
     assert main(["render", str(file)]) == 2
-    assert "Expected --renderer, who draws: diffusers:" in capsys.readouterr().err
+    assert "Expected --renderer, who draws: 'diffusers:SOURCE'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,17 @@ class BatchEncoder(CountingEncoder):
     def encode(self, texts, *, progress=False):
         rows = super().encode(texts) + np.float32(1e-3) * super().encode(["|".join(texts)])
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class OwnImages:
+    """An image encoder of three features that counts the pictures that it was given."""
+
+    dimension = 3
+    fingerprint = "0b1ec701" * 8
+    seen = 0
+
+    def encode_images(self, images):
+        from edpbrl_gym._pictures import converted
+
+        self.seen += len(images)
+        return np.stack([1.0 + np.asarray(converted(image, "RGB"), dtype=float).mean((0, 1)) for image in images])

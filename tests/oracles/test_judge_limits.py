@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edpbrl_gym._http.transport import HttpAnswer
+from edpbrl_gym._http.waits import announced_wait, wait_before_next
 from edpbrl_gym.oracles.judge import Judge
-from edpbrl_gym.oracles.judge.client import _wait
-from edpbrl_gym.oracles.judge.refusals import announced_wait
-from edpbrl_gym.oracles.judge.transport import HttpAnswer
 from tests.helpers.judge_tools import questions, scripted, settings
 
 NOW = 1_800_000_000
@@ -211,11 +210,11 @@ def test_limits_in_a_body_are_read(tmp_path, body):
 )
 def test_a_long_wait_is_cut_at_two_minutes_and_one_of_unknown_length_grows(headers, least, most):
     for status in (408, 409, 429, 500, 503):
-        assert least <= _wait(HttpAnswer(status, headers, b""), 0) <= most
+        assert least <= wait_before_next(HttpAnswer(status, headers, b""), 0) <= most
     usual = {"x-ratelimit-remaining-requests": "9", "x-ratelimit-reset-requests": "50m"}  # with every answer of some
-    assert _wait(HttpAnswer(500, usual, b""), 0) <= 0.5
-    assert _wait(HttpAnswer(418, headers, b""), 0) is None
-    assert _wait(HttpAnswer(503, headers | {"x-should-retry": "false"}, b""), 0) is None
-    waits = [_wait(HttpAnswer(429, {}, b""), number) for number in range(6)]
+    assert wait_before_next(HttpAnswer(500, usual, b""), 0) <= 0.5
+    assert wait_before_next(HttpAnswer(418, headers, b""), 0) is None
+    assert wait_before_next(HttpAnswer(503, headers | {"x-should-retry": "false"}, b""), 0) is None
+    waits = [wait_before_next(HttpAnswer(429, {}, b""), number) for number in range(6)]
     assert sum(waits) > 60 and waits[:4] == sorted(waits[:4])  # most limits are for a minute
-    assert sum(_wait(HttpAnswer(503, {}, b""), number) for number in range(6)) < 24
+    assert sum(wait_before_next(HttpAnswer(503, {}, b""), number) for number in range(6)) < 24

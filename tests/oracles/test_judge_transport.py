@@ -19,10 +19,10 @@ import zlib
 
 import pytest
 
+from edpbrl_gym._http.transport import MAX_BYTES
 from edpbrl_gym.oracles.judge import Judge, JudgeSettings
 from edpbrl_gym.oracles.judge.client import ChatClient
 from edpbrl_gym.oracles.judge.settings import EndpointSettings
-from edpbrl_gym.oracles.judge.transport import MAX_BYTES
 from tests.helpers.judge_tools import (
     RawServer,
     ask_one,

@@ -51,7 +51,8 @@ def all_scores(vocabulary, encoder, theta):
 def best_of_all(vocabulary, encoder, theta, count, shared):
     """The scores of the best prompts that differ, by enumeration."""
     prompts, scores = all_scores(vocabulary, encoder, theta)
-    return scores[pick(scores, prompts, count, most_shared(shared, vocabulary.horizon))]
+    alike = sum(size == 1 for size in vocabulary.sizes)  # steps without a choice are no difference
+    return scores[pick(scores, prompts, count, most_shared(shared, vocabulary.horizon - alike) + alike)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -87,18 +88,27 @@ def test_a_vocabulary_of_few_prompts_is_searched_completely(sizes, mixing, count
     assert [prompt.score for prompt in found] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_fixed_base_stands_before_every_prompt():
+@pytest.mark.parametrize("method", ["model", "beam"])
+@pytest.mark.parametrize("first", ["bases", "medium"])
+def test_a_base_stands_before_every_prompt_in_place_of_the_step_that_says_what_is_shown(first, method):
     vocabulary = vocabulary_of((3, 5, 6))
+    vocabulary = Vocabulary((first, *vocabulary.names[1:]), vocabulary.tokens)
+    steps = vocabulary.tokens[first == "bases" :]
     encoder = SumEncoder(vocabulary)
     encoder.rows["a gate"] = np.ones(DIMENSION)
     theta = np.random.default_rng(5).normal(size=DIMENSION)
-    found = best_prompts(vocabulary, encoder, theta, count=4, base=" a gate ", width=20, method="model")
-    texts = [SEPARATOR.join(["a gate", *words]) for words in itertools.product(*vocabulary.tokens[1:])]
-    scores = np.sort(encoder.encode(texts).astype(float) @ theta)[::-1]
-    assert [prompt.score for prompt in found] == pytest.approx(scores[:4], abs=1e-6)
+    found = best_prompts(vocabulary, encoder, theta, count=4, base=" a gate ", width=100, method=method)
+    texts = [SEPARATOR.join(["a gate", *words]) for words in itertools.product(*steps)]
+    scores = encoder.encode(texts).astype(float) @ theta
+    prompts = list(itertools.product(*(range(len(step)) for step in steps)))
+    best = scores[pick(scores, prompts, 4, most_shared(0.5, len(steps)))]
+    assert [prompt.score for prompt in found] == pytest.approx(best, abs=1e-6)
     for prompt in found:
-        words = [step[token] for step, token in zip(vocabulary.tokens[1:], prompt.tokens, strict=True)]
+        words = [step[token] for step, token in zip(steps, prompt.tokens, strict=True)]
         assert prompt.text == SEPARATOR.join(["a gate", *words])
+    same = best_prompts(vocabulary.with_subject("a gate"), encoder, theta, count=4, width=100, method=method)
+    assert [(one.text, one.score) for one in same] == [(one.text, one.score) for one in found]
+    assert [one.tokens for one in same] == [(0, *one.tokens) for one in found]
 
 
 def test_without_additive_structure_the_scores_are_true_and_better_than_chance():

@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edpbrl_gym.features import load_encoder
 from edpbrl_gym.vocabulary import BUILT_IN, load_vocabulary, loading
 from edpbrl_gym.vocabulary.heads import head_word
 
@@ -40,7 +42,7 @@ def test_rooms_in_six_steps_of_phrases():
 
 def test_the_names_and_what_they_always_stood_for():
     """Studies record the fingerprint: another one would reject their answers."""
-    assert list(BUILT_IN) == ["images", "interiors"]
+    assert list(BUILT_IN) == ["images", "interiors", "posters", "styles"]
     assert load_vocabulary() == load_vocabulary("images") == load_vocabulary(None)
     expected = "8bcdcf9bb389de6c32d95b98c8cc52880da6a3e21139c7991ebd3b40b675327c"
     assert load_vocabulary("images").fingerprint == expected
@@ -79,12 +81,32 @@ def test_files_are_clean(file):
         assert len(line) <= 80 and len(words(line)) <= 14, f"{file.name}, line {number} is no phrase: {line!r}"
 
 
-def test_no_token_twice_in_all_files():
+def test_everyday_styles_in_six_steps_without_a_subject():
+    vocabulary = load_vocabulary("styles")
+    assert vocabulary.names == ("medium", "palette", "light", "mood", "composition", "detail")
+    assert all(50 <= size <= 55 for size in vocabulary.sizes) and vocabulary.subject_step is None
+    assert all(len(token.split()) <= 6 and len(token) <= 40 for token in vocabulary.all_tokens)
+    quality = {"masterpiece", "8k", "4k", "hd", "best", "quality", "award", "trending", "beautiful", "artstation"}
+    assert not quality & {word for token in vocabulary.all_tokens for word in words(token)}
+
+
+@pytest.mark.needs("text")
+def test_no_two_styles_of_a_step_are_near_copies():
+    encoder = load_encoder("minilm")
+    for name, tokens in zip(load_vocabulary("styles").names, load_vocabulary("styles").tokens, strict=True):
+        rows = encoder.encode(tokens).astype(float)
+        near = np.argwhere(np.triu(rows @ rows.T, 1) > 0.8)
+        assert not len(near), (name, [(tokens[a], tokens[b]) for a, b in near])
+
+
+@pytest.mark.parametrize("names", [("images", "interiors"), ("styles",)])
+def test_no_token_twice(names):
+    """In styles everyday words of images may occur again."""
     seen: dict[str, str] = {}
-    for vocabulary in map(load_vocabulary, BUILT_IN):
+    for vocabulary in map(load_vocabulary, names):
         for name, tokens in zip(vocabulary.names, vocabulary.tokens, strict=True):
             for token in tokens:
                 key = " ".join(words(token))
                 assert key not in seen, f"{token!r} in {name} and {seen[key]}"
                 seen[key] = name
-    assert len(seen) >= 3400
+    assert len(seen) >= (3400 if "images" in names else 300)

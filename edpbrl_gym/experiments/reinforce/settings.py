@@ -29,7 +29,7 @@ class ReinforceExperiment:
         rank: Rank of the adapters.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
-        vocabulary: Built-in vocabulary (images, interiors) or folder of token files for the prior, the Random baseline
+        vocabulary: Vocabulary (images, interiors, styles) or folder of token files for the prior, the Random baseline
             and the held-out prompts of the preference error (None: images).
         map_prompts: Prompts of each policy in the t-SNE map (the paper: 100).
         repeats: Repeats of the similarity between policies (the paper: 10).

@@ -5,30 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import random
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
+from edpbrl_gym._addresses import key_headers
 from edpbrl_gym._compat import Need, check_installed
+from edpbrl_gym._http.errors import error_of_success
+from edpbrl_gym._http.waits import LONGEST_WAIT, announced_limit, backoff, in_words, wait_before_next
 from edpbrl_gym.oracles.judge.questions import Usage
 from edpbrl_gym.oracles.judge.reading import Reply, read_completion
-from edpbrl_gym.oracles.judge.refusals import (
-    LIMIT_PARAMETERS,
-    ServerError,
-    announced_wait,
-    error_of_success,
-    read_error,
-)
-from edpbrl_gym.oracles.judge.settings import OPENAI_KEY, JudgeSettings
+from edpbrl_gym.oracles.judge.refusals import LIMIT_PARAMETERS, JudgeError, read_error
+from edpbrl_gym.oracles.judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
-    from edpbrl_gym.oracles.judge.transport import HttpAnswer
+    from edpbrl_gym._http.transport import HttpAnswer
 
 __all__ = ["NEEDS", "Attempts", "ChatClient"]
 
@@ -36,7 +31,6 @@ NEEDS = Need("httpx2", "a language model as judge", "judge")
 
 _log = logging.getLogger("edpbrl_gym.oracles.judge")
 
-_LONGEST_WAIT = 120.0  # seconds, whatever the server says; then it is tried again
 _SHORTEST_LIMIT = 0.1  # seconds; a shorter wait is only advice on how to retry
 _TOLD = 1.0  # seconds of a wait of which the user is told
 _TOLD_EVERY = 30.0  # seconds between two such lines
@@ -80,11 +74,11 @@ class ChatClient:
 
     def __init__(self, settings: JudgeSettings) -> None:
         check_installed(NEEDS)
-        from edpbrl_gym.oracles.judge.transport import Poster, is_loopback
+        from edpbrl_gym._http.transport import Poster, is_loopback
 
         self.settings = settings
         self.last_error = ""  # what the server said last of a request that it did not take, "" if nothing
-        account = _credentials(settings)
+        account = key_headers(settings.key_variable, settings.address)
         self._secrets = tuple(value.removeprefix("Bearer ") for value in account.values())
         headers = {"User-Agent": "edpbrl-gym", "Accept": "application/json", **account}
         self._poster = Poster(settings.chat_address, headers, settings.timeout)
@@ -138,7 +132,7 @@ class ChatClient:
             attempts.tries += 1
             answer, reply = self._attempt(body, attempts, private)
             announced = None
-            wait: float | None = _backoff(retries)
+            wait: float | None = backoff(retries)
             if answer is not None:
                 if answer.status < 400:
                     return reply
@@ -151,15 +145,15 @@ class ChatClient:
                 reply = self._refused(error, request, private, on_trial=on_trial)
                 if on_trial and error.status == 500 and (error.blames_schema or is_repeated):
                     return Reply("rejected", status=reply.status)
-                wait = _wait(answer, retries) if reply.kind == "failed" else None
-                announced = _announced(answer, error) if error.status == 429 else None
+                wait = wait_before_next(answer, retries) if reply.kind == "failed" else None
+                announced = announced_limit(answer, error) if error.status == 429 else None
             if wait is None:
                 return reply
             counts = True
             if announced is not None and announced >= _SHORTEST_LIMIT and settings.max_retries:
                 self._wait_for_limit(announced, waited, reply.status)
                 waited += wait
-                counts = announced <= _LONGEST_WAIT and self._answered == answered
+                counts = announced <= LONGEST_WAIT and self._answered == answered
             if counts and retries == settings.max_retries:
                 return reply
             retries += counts
@@ -169,7 +163,7 @@ class ChatClient:
 
     def _attempt(self, body: bytes, attempts: Attempts, private: tuple[str, ...]) -> tuple[HttpAnswer | None, Reply]:
         """The answer to one attempt, None if none came; and the reply, unless the answer is an error."""
-        from edpbrl_gym.oracles.judge.transport import MAX_BYTES, NoAnswerError
+        from edpbrl_gym._http.transport import MAX_BYTES, NoAnswerError
 
         def before_sending() -> None:
             attempts.before_sending()
@@ -215,7 +209,7 @@ class ChatClient:
         return answer, reply
 
     def _refused(
-        self, error: ServerError, request: Mapping[str, Any], private: tuple[str, ...], *, on_trial: bool
+        self, error: JudgeError, request: Mapping[str, Any], private: tuple[str, ...], *, on_trial: bool
     ) -> Reply:
         """The reply for an error; raises if no question would be answered, except for a schema that is on trial."""
         settings, status = self.settings, error.status
@@ -235,7 +229,7 @@ class ChatClient:
             return Reply("refused", usage=Usage(), status=f"{status} content filter")
         return Reply("rejected" if status in _REJECTED else "failed", status=error.words(private))
 
-    def _renamed(self, error: ServerError, request: Mapping[str, Any]) -> bool:
+    def _renamed(self, error: JudgeError, request: Mapping[str, Any]) -> bool:
         """Whether the server wants the limit on tokens under its other name, which is used from now on."""
         if self.settings.limit_parameter != "auto":
             return False
@@ -257,9 +251,9 @@ class ChatClient:
         settings = self.settings
         if waited + announced > settings.max_wait:
             raise ConnectionError(
-                f"Expected {settings.address} to take questions again within {_duration(settings.max_wait)} "
+                f"Expected {settings.address} to take questions again within {in_words(settings.max_wait)} "
                 f"(max_wait, --max-wait), its limit ({status}{self._said()}) lasts for another "
-                f"{_duration(announced)}; {_AGAIN}"
+                f"{in_words(announced)}; {_AGAIN}"
             )
         with self._lock:
             now = time.monotonic()
@@ -269,7 +263,7 @@ class ChatClient:
         _log.warning(
             "%s has a limit (%s%s): waiting for another %s, and never longer than %s in all (max_wait); Ctrl-C stops, "
             "and nothing that was answered is asked again",
-            settings.address, status, self._said(), _duration(announced), _duration(settings.max_wait),
+            settings.address, status, self._said(), in_words(announced), in_words(settings.max_wait),
         )  # fmt: skip
 
     def _said(self) -> str:
@@ -306,64 +300,5 @@ def _texts(messages: list[dict[str, Any]]) -> list[str]:
     return texts
 
 
-def _credentials(settings: JudgeSettings) -> dict[str, str]:
-    """The headers of the account; none if no key is to be sent."""
-    variable = settings.key_variable
-    if variable is None:
-        return {}
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ValueError(
-            f"Expected the key of the endpoint in the environment variable {variable}, got none; set it, or name an "
-            "endpoint that needs none by base_url"
-        )
-    headers = {"Authorization": f"Bearer {key}"}
-    if "api-version" in dict(parse_qsl(urlsplit(settings.address).query)):  # Azure, which reads its keys elsewhere
-        headers["api-key"] = key
-    if variable == OPENAI_KEY:  # these variables belong to the same account
-        for header, name in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
-            if os.environ.get(name, "").strip():
-                headers[header] = os.environ[name].strip()
-    for value in headers.values():
-        if not (value.isascii() and value.isprintable()):
-            raise ValueError(
-                f"Expected letters that a key can have in the environment variable {variable} (and OPENAI_ORG_ID, "
-                "OPENAI_PROJECT_ID), got others; copy it again"
-            )
-    return headers
-
-
 def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:16]
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as people say them: "45 s", "6 min", "23 h"."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
-
-
-def _backoff(number: int, factor: float = 2.0, longest: float = 8.0) -> float:
-    """Seconds to wait after a number of retries: 0.5 to 8, doubling, reduced by up to a quarter at random."""
-    return min(0.5 * factor ** min(number, 10), longest) * (1 - 0.25 * random.random())
-
-
-def _wait(answer: HttpAnswer, number: int) -> float | None:
-    """Seconds to wait before sending a rejected request again; None if that is pointless."""
-    advised = answer.headers.get("x-should-retry")
-    is_temporary = answer.status in (408, 409, 429) or answer.status >= 500
-    if not (is_temporary if advised not in ("true", "false") else advised == "true"):
-        return None
-    announced = _announced(answer, read_error(answer.status, answer.body))
-    if announced is not None:
-        return min(announced, _LONGEST_WAIT)
-    if answer.status == 429:  # a limit of unknown length, most often of a minute
-        return _backoff(number, 4.0, 60.0)
-    return _backoff(number)
-
-
-def _announced(answer: HttpAnswer, error: ServerError) -> float | None:
-    """Seconds to wait that the server announces; only with 429 is this about a limit."""
-    headers = {**error.headers, **dict(answer.headers.items())}
-    return announced_wait(headers, error.message, limits=answer.status == 429)

@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from edpbrl_gym._http.errors import parse_json
 from edpbrl_gym.oracles.judge.questions import Usage
 
-__all__ = ["CUT", "Reply", "answer_part", "parse_json", "read_completion"]
+__all__ = ["CUT", "Reply", "answer_part", "read_completion"]
 
 # finish reasons of OpenAI, Azure, Mistral, Anthropic, Gemini, Cohere, DeepSeek, GLM and gateways; others may be
 # arbitrary text of the server, which is not shown
@@ -45,14 +46,6 @@ class Reply:
     status: str = ""  # or the name of the error, or how the text ended; never a message, which may contain the prompt
     model: str = ""  # name of the model reported by the server, up to 200 characters
     cut: bool = False  # whether the text was cut at a limit on its tokens
-
-
-def parse_json(body: bytes | None) -> Any:
-    """The JSON of a body; None if it can't be parsed."""
-    try:
-        return None if body is None else json.loads(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def read_completion(body: bytes, status: int) -> Reply:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
-from edpbrl_gym._addresses import host_name
+from edpbrl_gym._addresses import OPENAI_KEY, OPENAI_URL, check_address, check_key_variable
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 
-__all__ = ["OPENAI_KEY", "OPENAI_URL", "EndpointSettings", "JudgeSettings"]
-
-OPENAI_URL = "https://api.openai.com/v1"
-OPENAI_KEY = "OPENAI_API_KEY"
+__all__ = ["EndpointSettings", "JudgeSettings"]
 
 _CHAT = "/chat/completions"
-# words of names of parameters that carry secrets, and of values that are some
-_SECRET_WORDS = {
-    "auth", "authorization", "bearer", "code", "cookie", "credential", "credentials", "jwt", "key", "pass", "passwd",
-    "password", "pat", "pw", "pwd", "sas", "secret", "session", "sid", "sig", "sign", "signature", "token",
-}  # fmt: skip
-_SECRET_ENDINGS = ("key", "token", "secret", "password", "passwd", "signature", "credential")
-_SECRET_VALUE = re.compile(
-    r"\b(?:sk|pk|rk|gsk|hf|xai|nvapi|ghp|key)[-_]|\b(?:AIza|eyJ)|(?=\w*[0-9])(?=\w*[A-Za-z])[A-Za-z0-9]{20}"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,38 +85,10 @@ class EndpointSettings:
         self._check_address()
 
     def _check_address(self) -> None:
-        name = self.api_key_variable
-        if name is not None and not (isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w{0,99}", name)):
-            # the value is not shown: somebody may have put the key itself here
-            raise ValueError(
-                "Expected api_key_variable as the name of an environment variable (letters, digits and _), got "
-                "something else; put the key into that variable, never into the settings"
-            )
+        variable = check_key_variable(self.api_key_variable)
         if self.base_url is None:
             return
-        try:
-            url = urlsplit(self.base_url.strip())
-            is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-            host_name(url.hostname or "")
-        except (ValueError, TypeError, AttributeError):
-            is_valid = False
-        if not is_valid:
-            description = "one with a password" if "@" in str(self.base_url) else repr(self.base_url)  # hide a password
-            raise ValueError(
-                f"Expected base_url as an http or https address such as 'http://127.0.0.1:8399/v1', got {description}"
-            )
-        if url.username is not None or url.password is not None or url.fragment:
-            raise ValueError(
-                "Expected base_url without a password and without a '#' part, since it is written to the run folder; "
-                f"put the key into an environment variable ({name or OPENAI_KEY}) and name that"
-            )
-        secret = _secret_parameter(url)
-        if secret is not None:
-            raise ValueError(
-                f"Expected base_url without a key among its parameters, since it is written to the run folder, got "
-                f"{secret}; put the key into an environment variable ({name or OPENAI_KEY}) and name that by "
-                "api_key_variable"
-            )
+        url = check_address(self.base_url, "base_url", "http://127.0.0.1:8399/v1", variable or OPENAI_KEY)
         path = url.path.rstrip("/").removesuffix(_CHAT) if url.path.rstrip("/").endswith(_CHAT) else url.path
         # normalised: requests go to the address that was checked
         object.__setattr__(self, "base_url", url._replace(path=path).geturl())
@@ -184,17 +143,3 @@ class JudgeSettings(EndpointSettings):
         check_choice_of(self.show, "show", ("texts", "images"))
         check_count(self.seed, "seed", minimum=0)
         super().__post_init__()
-
-
-def _secret_parameter(url: SplitResult) -> str | None:
-    """What to call the first parameter of an address that looks like a key, None if there is none."""
-    for name, value in parse_qsl(url.query.replace(";", "&"), keep_blank_values=True):
-        if _SECRET_VALUE.search(name):
-            return "one that looks like a key itself"
-        words = re.findall(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*", name)
-        letters = "".join(words).lower()
-        if _SECRET_WORDS & {word.lower() for word in words} or letters.endswith(_SECRET_ENDINGS):
-            return f"the parameter {name!r}"
-        if _SECRET_VALUE.search(value):
-            return f"the parameter {name!r} with a value that looks like a key"
-    return None

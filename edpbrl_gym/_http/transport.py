@@ -1,7 +1,7 @@
-"""POST requests to one address: httpx2's transport, with one deadline for a whole attempt and a limit on its bytes.
+"""Requests to one server: httpx2's transport, with one deadline for a whole attempt and a limit on its bytes.
 
 httpx2 limits the time of one read or write, not of an attempt; takes what a server sends behind an answer for the
-answer to the next question; and logs the headers of a server. A network backend under its connections sees every byte
+answer to the next request; and logs the headers of a server. A network backend under its connections sees every byte
 and mends the first two, a filter on its loggers the third. Only the transport is used, not the client above it: it
 follows no redirect, keeps no cookie and reads no .netrc.
 """
@@ -28,9 +28,9 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
-__all__ = ["MAX_BYTES", "HttpAnswer", "NoAnswerError", "Poster", "is_loopback"]
+__all__ = ["MAX_BYTES", "HttpAnswer", "NoAnswerError", "Poster", "is_loopback", "is_private"]
 
-MAX_BYTES = 4_000_000  # of an answer, before and after decompression; a verdict has a few thousand
+MAX_BYTES = 4_000_000  # of an answer, before and after decompression, where nothing else is said
 _CHUNK = 1 << 16
 _MAX_HEADERS = 100
 _LONGEST_IDLE = 60.0  # seconds; connections that are older are likely to be forgotten by a firewall on the way
@@ -65,6 +65,7 @@ class _Attempt:
 
     deadline: float  # its end, by ``time.monotonic``
     before_sending: Callable[[], None]  # callback before the first sending
+    most: int = MAX_BYTES  # bytes of an answer
     begun: bool = False  # whether sending has begun
     abandoned: BaseException | None = None  # what ``before_sending`` raised
     uses: int = 0  # number of requests on the connection, with this one
@@ -81,7 +82,7 @@ class _Attempt:
         return seconds
 
     def send(self, uses: int) -> None:
-        """Begin to send the question; repeated on another connection, it is the same attempt."""
+        """Begin to send the request; repeated on another connection, it is the same attempt."""
         self.uses, self.received, self.length, self.ended = uses, 0, None, False
         self.start.clear()
         if self.begun:
@@ -101,7 +102,7 @@ class _Attempt:
             self.start += data
         if self.length is None:
             self.length = _length(self.start)
-        if self.received > MAX_BYTES + _CHUNK:  # including the head
+        if self.received > self.most + _CHUNK:  # including the head
             raise _TooLargeError
         return 0 if self.length is None else max(0, self.received - self.length)
 
@@ -171,7 +172,7 @@ class _Stream(httpcore2.NetworkStream):
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         attempt = _attempt()
-        if buffer.startswith(b"POST "):
+        if buffer.startswith((b"POST ", b"GET ")):
             self._uses += 1
             attempt.send(self._uses)
         for start in range(0, len(buffer), _CHUNK):
@@ -227,29 +228,39 @@ class _Transport(httpx2.HTTPTransport):
 
 
 class Poster:
-    """Posts to one address.
+    """Posts to one address, and gets what is on the same server.
 
     Proxies of the environment (HTTPS_PROXY, NO_PROXY, ...) are used, but never between this machine and itself. The
-    timeout is that of ``EndpointSettings``; only the time of a name lookup is up to the system.
+    timeout, in seconds, is that of a whole attempt; only the time of a name lookup is up to the system. An answer has
+    at most ``most`` bytes.
 
     Raises:
         ValueError: The address has no usable host, or the proxy is not an http proxy.
     """
 
-    def __init__(self, address: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, address: str, headers: Mapping[str, str], timeout: float, most: int = MAX_BYTES) -> None:
         try:
             self._url = httpx2.URL(address)
         except httpx2.InvalidURL:
             host = urlsplit(address).hostname
             raise ValueError(f"Expected an address with the name of a host, got the name {host!r}") from None
-        self.timeout = timeout
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+        self.timeout, self.most = timeout, most
+        self._headers = {"Accept-Encoding": "identity", **headers}
         self._transport = _Transport(_proxy(address))
 
+    def get(self, path: str) -> HttpAnswer:
+        """Read what is at a path, with its parameters, of the same server; raises as ``post``."""
+        url = self._url.join(path)
+        return self._send(httpx2.Request("GET", url, headers=self._headers), lambda: None)
+
     def post(
-        self, body: bytes, before_sending: Callable[[], None], headers: Mapping[str, str] = MappingProxyType({})
+        self,
+        body: bytes,
+        before_sending: Callable[[], None],
+        headers: Mapping[str, str] = MappingProxyType({}),
+        path: str | None = None,
     ) -> HttpAnswer:
-        """Post a body, and read the whole answer.
+        """Post a body, to another ``path`` of the same server if one is given, and read the whole answer.
 
         A kept connection that turns out to be closed before a byte of the answer has come is replaced within the same
         attempt. ``before_sending`` is called when the server has been reached.
@@ -257,8 +268,12 @@ class Poster:
         Raises:
             NoAnswerError: The server could not be reached, or no complete answer arrived in time.
         """
-        request = httpx2.Request("POST", self._url, headers={**self._headers, **headers}, content=body)
-        attempt = _this_thread.attempt = _Attempt(time.monotonic() + self.timeout, before_sending)
+        headers = {"Content-Type": "application/json", **self._headers, **headers}
+        url = self._url if path is None else self._url.join(path)
+        return self._send(httpx2.Request("POST", url, headers=headers, content=body), before_sending)
+
+    def _send(self, request: httpx2.Request, before_sending: Callable[[], None]) -> HttpAnswer:
+        attempt = _this_thread.attempt = _Attempt(time.monotonic() + self.timeout, before_sending, self.most)
         try:
             while True:
                 try:
@@ -282,10 +297,10 @@ class Poster:
             raw = bytearray()
             for piece in response.iter_raw():
                 raw += piece
-                if len(raw) > MAX_BYTES:
+                if len(raw) > self.most:
                     raise _TooLargeError
             encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-            return HttpAnswer(response.status_code, response.headers, _unpack(bytes(raw), encoding))
+            return HttpAnswer(response.status_code, response.headers, _unpack(bytes(raw), encoding, self.most))
         except _TooLargeError:
             return HttpAnswer(200 if response is None else response.status_code, httpx2.Headers(), None)
         except httpx2.RemoteProtocolError:
@@ -312,6 +327,15 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
+def is_private(address: str) -> bool:
+    """Whether an address is a number of this machine or of its networks, or names this machine."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+
+
 def _no_answer(error: Exception, attempt: _Attempt) -> NoAnswerError:
     """The error for an attempt, without any text of the server."""
     if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
@@ -326,7 +350,7 @@ def _no_answer(error: Exception, attempt: _Attempt) -> NoAnswerError:
     return NoAnswerError(type(origin).__name__, sent=attempt.begun)
 
 
-def _unpack(body: bytes, encoding: str) -> bytes | None:
+def _unpack(body: bytes, encoding: str, most: int) -> bytes | None:
     """The decompressed body; None if it is too large, broken, or has an encoding that nobody asked for."""
     if encoding == "identity":
         return body
@@ -334,10 +358,10 @@ def _unpack(body: bytes, encoding: str) -> bytes | None:
         return None
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
-            plain = packed.read(MAX_BYTES + 1)
+            plain = packed.read(most + 1)
     except (OSError, EOFError, zlib.error):
         return None
-    return plain if len(plain) <= MAX_BYTES else None
+    return plain if len(plain) <= most else None
 
 
 def _proxy(address: str) -> httpcore2.Proxy | None:

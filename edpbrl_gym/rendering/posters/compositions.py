@@ -1,0 +1,92 @@
+"""How a subject is placed, and the windows through which it is seen."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
+from edpbrl_gym.rendering.posters.colours import mix
+
+__all__ = ["COMPOSITIONS", "Composition", "leaves", "window"]
+
+
+class Composition(NamedTuple):
+    """A way to place a subject.
+
+    Attributes:
+        horizon: Its y, as a share of the height.
+        size: Of the subject; 1 is as large as it looks right alone.
+        places: The x of each subject, as shares of the width.
+        base: The y of its foot, as a share of what is below the horizon.
+        air: The y of the middle of a subject that flies, as a share of the height.
+        form: What else is done: "round", "arch", "strip", "panels", "grid", "mirror", "tilt", "leaves".
+    """
+
+    horizon: float
+    size: float
+    places: tuple[float, ...] = (0.5,)
+    base: float = 0.42
+    air: float = 0.4
+    form: str = ""
+
+
+COMPOSITIONS: dict[str, Composition] = {
+    "placed in the middle": Composition(0.68, 0.98),
+    "small figure in much empty space": Composition(0.84, 0.34, (0.62,), 0.3, 0.5),
+    "seen up close": Composition(0.8, 1.75, (0.47,), 1.0, 0.5),
+    "low horizon under a big sky": Composition(0.88, 0.62, (0.34,), 0.3, 0.66),
+    "high horizon over a wide foreground": Composition(0.3, 0.7, (0.58,), 0.68, 0.42),
+    "inside a round window": Composition(0.62, 0.74, base=0.3, air=0.44, form="round"),
+    "tilted on a diagonal": Composition(0.66, 0.86, form="tilt"),
+    "mirrored in still water": Composition(0.55, 0.72, base=0.0, air=0.3, form="mirror"),
+    "split into three panels": Composition(0.68, 1.0, form="panels"),
+    "seen through an arch": Composition(0.7, 0.78, base=0.3, air=0.45, form="arch"),
+    "three in a row": Composition(0.66, 0.5, (0.19, 0.5, 0.81)),
+    "four pictures in a grid": Composition(0.68, 0.92, form="grid"),
+    "in a tall narrow strip": Composition(0.72, 0.56, base=0.3, form="strip"),
+    "framed by dark leaves": Composition(0.68, 0.84, base=0.34),
+}
+"""Composition -> how it places a subject."""
+COMPOSITIONS["framed by dark leaves"] = COMPOSITIONS["framed by dark leaves"]._replace(form="leaves")
+
+
+def window(form: str, w: float, h: float) -> str:
+    """The path of the window through which a picture is seen; "" where it fills the page."""
+    if form == "round":
+        return circle(w / 2, h * 0.47, min(w * 0.43, h * 0.4))
+    if form == "arch":
+        x, top, foot = w * 0.16, h * 0.42, h * 0.9
+        r, y = w / 2 - x, h * 0.42 - (w / 2 - x)
+        curve = f"C{x:.1f},{top - 0.55 * r:.1f} {w / 2 - 0.55 * r:.1f},{y:.1f} {w / 2:.1f},{y:.1f} "
+        curve += f"C{w / 2 + 0.55 * r:.1f},{y:.1f} {w - x:.1f},{top - 0.55 * r:.1f} {w - x:.1f},{top:.1f}"
+        return f"M{x:.1f},{foot:.1f} L{x:.1f},{top:.1f} {curve} L{w - x:.1f},{foot:.1f} Z"
+    if form == "strip":
+        return rect(w * 0.3, h * 0.06, w * 0.4, h * 0.88)
+    if form == "panels":
+        side, gap = w * 0.272, w * 0.03
+        left = (w - 3 * side - 2 * gap) / 2
+        return " ".join(
+            rect(left + i * (side + gap), h * (0.06 if i != 1 else 0.025), side, h * (0.88 if i != 1 else 0.95))
+            for i in range(3)
+        )
+    return ""
+
+
+def leaves(b: Brush, w: float, h: float, rng: Random) -> None:
+    """Draw dark leaves in two opposite corners and along the edges."""
+    dark = mix(b.tones["ink"], "#000000", 0.2)
+    for corner in range(4):
+        x0, y0 = ((0, 0), (w, 0), (w, h), (0, h))[corner]
+        count = 11 if corner % 2 == 0 else 8
+        for i in range(count):
+            angle = 90 * corner - 8 + 106 * i / (count - 1) + rng.uniform(-6, 6)
+            long = (w * 0.34 if corner % 2 == 0 else w * 0.27) * rng.uniform(0.72, 1.12)
+            wide = long * 0.15
+            leaf = f"M0,0 C{long * 0.25:.1f},{-wide:.1f} {long * 0.7:.1f},{-wide:.1f} {long:.1f},0 C{long * 0.7:.1f},{wide:.1f} {long * 0.25:.1f},{wide:.1f} 0,0 Z"
+            colour = dark if i % 3 else mix(dark, b.tones["near"], 0.4)
+            vein = mix(dark, b.tones["mid"], 0.3)
+            parts = [
+                f'<path d="{leaf}" fill="{colour}"/><path d="M0,0 L{long * 0.9:.1f},0" stroke="{vein}" stroke-width="1"/>'
+            ]
+            b.group(f"translate({x0:.0f} {y0:.0f}) rotate({angle:.1f})", parts)

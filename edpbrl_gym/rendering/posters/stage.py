@@ -1,0 +1,62 @@
+"""Where things are in a picture: what the parts of a drawing share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from edpbrl_gym._seeds import derive_seed
+from edpbrl_gym.rendering.posters.brush import Brush
+from edpbrl_gym.rendering.posters.subjects import Subject
+
+__all__ = ["Stage"]
+
+
+@dataclass
+class Stage:
+    """A landscape of ``width`` x ``height`` units with a subject.
+
+    Attributes:
+        brush: Draws, in the tones of palette and light.
+        width: Of the landscape.
+        height: Of the landscape.
+        horizon: Its y.
+        places: The x of each subject's foot.
+        base: The y of their feet.
+        size: Units of the page in one of the subject's.
+        subject: What is shown.
+        light: The token of the light.
+        mood: What it does (``LIGHTS``).
+        seed: Of all details.
+    """
+
+    brush: Brush
+    width: float
+    height: float
+    horizon: float
+    places: tuple[float, ...]
+    base: float
+    size: float
+    subject: Subject
+    light: str
+    mood: str
+    seed: int
+
+    @property
+    def tones(self) -> dict[str, str]:
+        """The colours by their parts."""
+        return self.brush.tones
+
+    @property
+    def dark(self) -> bool:
+        """Whether the sky is dark."""
+        return self.mood in ("night", "storm")
+
+    @property
+    def depth(self) -> float:
+        """From the horizon to the lower edge."""
+        return self.height - self.horizon
+
+    def rng(self, part: str) -> Random:
+        """Random numbers of one part of the picture; another part's do not change them."""
+        return Random(derive_seed(self.seed, "posters", part, self.subject.title))
