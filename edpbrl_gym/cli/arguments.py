@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,6 +12,7 @@ from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.cli.console import output
 from edpbrl_gym.rendering.loading import option_value, renderer_forms, renderer_needs
 from edpbrl_gym.rendering.settings import ImageSettings
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from edpbrl_gym._executor import Executor
     from edpbrl_gym.rendering import CachedRenderer
 
-__all__ = ["Drawing", "ModelWorkers", "Workers"]
+__all__ = ["Drawing", "ModelWorkers", "Workers", "say_what_is_drawn"]
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,17 @@ class Drawing:
     """Images at once, at most (None: as many as the renderer takes); halved when the memory is too small."""
     attention_slicing: bool = False
     """Use less memory and more time."""
+    budget_pictures: int | None = None
+    """Ask for at most so many new pictures; those in the cache are free (None: no limit)."""
+    price: float | None = None
+    """What a picture costs, of those who draw for money, in any currency: the cost is said before and after."""
     cache: Path | None = None
     """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None:
-            check_count(self.batch_size, "--batch-size")
+        for name, least in (("batch_size", 1), ("budget_pictures", 0)):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), f"--{name.replace('_', '-')}", minimum=least)
 
     def needs(self, *, required: bool = False) -> list[Need]:
         """What the renderer needs; a ValueError if there is none and it is ``required``."""
@@ -127,10 +133,23 @@ class Drawing:
                 raise ValueError(f"Expected the option {name} of the renderer once, got it twice; leave one out")
             given[name] = value
         folder = self.cache or default_cache_folder() / "images"
-        return load_renderer(self.renderer, cache_folder=folder, executor=executor, **given)
+        budget = self.budget_pictures
+        return load_renderer(self.renderer, cache_folder=folder, executor=executor, budget=budget, **given)
 
 
-_OF_MACHINE = ("device", "batch_size", "attention_slicing")  # options of a renderer that affect no image
+_OF_MACHINE = ("device", "batch_size", "attention_slicing", "price")  # options of a renderer that affect no image
+
+
+def say_what_is_drawn(renderer: CachedRenderer, texts: Sequence[str], seed: int | Sequence[int]) -> None:
+    """Print, before anything is drawn, how many pictures are in the cache, how many will be drawn, and their cost."""
+    number, missing = renderer.missing(texts, seed=seed)
+    drawn = missing if renderer.budget is None else min(missing, renderer.budget)
+    said = f"{number} pictures by {renderer.renderer.name}: {number - missing} in the cache, {drawn} to be drawn"
+    if drawn < missing:
+        said += f" of {missing}, as --budget-pictures says"
+    if renderer.renderer.price and drawn:
+        said += f", for {drawn * renderer.renderer.price:g} (at {renderer.renderer.price:g} each)"
+    output().print(said, soft_wrap=True)
 
 
 def _option(text: str) -> tuple[str, Any]:

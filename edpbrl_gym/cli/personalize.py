@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import select_encoder
-from edpbrl_gym.cli.arguments import Drawing
+from edpbrl_gym.cli.arguments import Drawing, say_what_is_drawn
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, bullet, counting, output, quiet_libraries, shown
 from edpbrl_gym.rendering.settings import check_seed, sampling
 
@@ -93,7 +93,7 @@ def run(options: Personalize) -> None:
         tastes = {name: taste.theta for name, taste in loaded.items()}
         vocabulary, source = _vocabulary(options, loaded[options.name])
         truth = None if options.truth is None else _truth(options.truth, raw, encoder)
-        renderer = None
+        renderer, missing = None, None
         if options.drawing.renderer is not None:
             with bad_arguments():
                 check_seed(options.image_seed, "--image-seed")
@@ -125,7 +125,7 @@ def run(options: Personalize) -> None:
                 console.print(line, soft_wrap=True)
         if renderer is not None:
             try:
-                files = _draw(options, renderer, rankings)
+                files, missing = _draw(options, renderer, rankings)
             except KeyboardInterrupt:
                 raise Stopped(
                     f"stopped; the prompts are in {shown(options.out)}, and the same command resumes with the pictures"
@@ -133,6 +133,8 @@ def run(options: Personalize) -> None:
             for file in files:
                 console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
         console.print(f"Written: {shown(options.out)}", soft_wrap=True)
+        if missing is not None:
+            raise missing
 
 
 def _check(options: Personalize) -> dict[str, Path]:
@@ -257,15 +259,17 @@ def _named(vocabulary: Any) -> str:
     return built_in_name(vocabulary) or f"words of its own ({steps})"
 
 
-def _draw(options: Personalize, renderer: Any, rankings: Any) -> list[Path]:
+def _draw(options: Personalize, renderer: Any, rankings: Any) -> tuple[list[Path], Any]:
+    """The sheets, and the error that says that some prompts have no picture."""
     from edpbrl_gym.personalize.rankings import Picture
     from edpbrl_gym.personalize.sheet import comparison_sheet
 
     best = [prompt.text for ranking in rankings for prompt in ranking.prompts[: options.draw]]
     prompts = list(dict.fromkeys([*options.base, *best]))
+    say_what_is_drawn(renderer, prompts, options.image_seed)
     with counting("render") as progress:
-        images = renderer.render(prompts, seed=options.image_seed, progress=progress)
-    pictures = {image.prompt: Picture(image.path, image.flagged) for image in images}
+        images, missing = renderer.render_some(prompts, seed=options.image_seed, progress=progress)
+    pictures = {image.prompt: Picture(image.path, image.flagged) for image in images if image is not None}
     _write(options, rankings, pictures=pictures)
     height, width = options.drawing.images.height, options.drawing.images.width
     size = f", {width or 'own'} x {height or 'own'} pixels" if height or width else ""
@@ -273,7 +277,8 @@ def _draw(options: Personalize, renderer: Any, rankings: Any) -> list[Path]:
     model = Path(described["model"])
     name = model.resolve().name if model.is_dir() else described["model"]
     how = f"{sampling(described)}seed {options.image_seed}{size}"
-    return comparison_sheet(rankings, pictures, _sheet(options), count=options.draw, title=f"{name}, {how}")
+    files = comparison_sheet(rankings, pictures, _sheet(options), count=options.draw, title=f"{name}, {how}")
+    return files, missing
 
 
 def _sheet(options: Personalize) -> Path:

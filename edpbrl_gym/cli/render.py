@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.arguments import Drawing, ModelWorkers
+from edpbrl_gym.cli.arguments import Drawing, ModelWorkers, say_what_is_drawn
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, counting, output, quiet_libraries, shown
 from edpbrl_gym.cli.texts import read_texts
-from edpbrl_gym.rendering import RenderingError
 
 if TYPE_CHECKING:
-    from edpbrl_gym.rendering import CachedRenderer, RenderedImage
+    from edpbrl_gym.rendering import CachedRenderer, RenderedImage, RenderingError
 
 __all__ = ["Render", "run"]
 
 _SHEET_IMAGES = 400  # larger sheets are unreadable, and their files huge
 _JOIN = ", "  # between the tokens of a prompt
+_OF_IMAGES = {"flagged": False, "cut": False, "negative_cut": False, "width": "", "height": "", "sha256": "", "key": ""}
+"""What the manifest says of an image -> where there is none."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,24 @@ def run(options: Render) -> None:
             with bad_arguments():
                 renderer = options.drawing.load(executor)
             with renderer:
-                images, missing = _render(renderer, prompts, seeds)
-        if not images and missing is not None:
-            raise missing
-        files = _write(images, options.out)
-        sheets = _sheet(images, files, options, seeds) if missing is None else []
+                wanted = [(prompt, seed) for prompt in prompts for seed in seeds]
+                say_what_is_drawn(renderer, prompts * len(seeds), [seed for seed in seeds for _ in prompts])
+                found, missing = _render(renderer, wanted)
+        reasons = [None] * len(wanted) if missing is None else missing.reasons
+        cells = [
+            _Cell(*pair, image, None if reason is None else str(reason))
+            for pair, image, reason in zip(wanted, found, reasons, strict=True)
+        ]
+        files = _write(cells, options.out)
+        images = [image for image in found if image is not None]
+        sheets = _sheet(cells, files, options, seeds) if images else []
         console = output()
         flagged = sum(image.flagged for image in images)
         cut = len({image.prompt for image in images if image.cut})
         summary = f"{len(images) - flagged} images of {len(prompts)} prompts in {shown(options.out)}"
         console.print(f"Written: {summary}", soft_wrap=True)
+        if len(images) < len(cells):
+            console.print(f"Without a picture: {len(cells) - len(images)}, with the reasons in the manifest")
         if flagged:
             console.print(f"Flagged by the model's safety checker, not shown: {flagged}")
         if cut:
@@ -106,11 +115,20 @@ def _prompts(options: Render) -> list[str]:
     return list(dict.fromkeys(prompts))
 
 
+class _Cell(NamedTuple):
+    """A prompt and a seed with their image, or why there is none."""
+
+    prompt: str
+    seed: int
+    image: RenderedImage | None
+    reason: str | None
+
+
 def _render(
-    renderer: CachedRenderer, prompts: list[str], seeds: list[int]
-) -> tuple[list[RenderedImage], RenderingError | None]:
-    """The images of every prompt and seed, the seeds of a prompt together; what says that some have none."""
-    texts = [prompt for prompt in prompts for _ in seeds]
+    renderer: CachedRenderer, wanted: list[tuple[str, int]]
+) -> tuple[list[RenderedImage | None], RenderingError | None]:
+    """The images of prompts and seeds; what says that some have none."""
+    texts, seeds = [prompt for prompt, _ in wanted], [seed for _, seed in wanted]
     reached = "finished"
     try:
         with counting("render") as show:
@@ -120,48 +138,42 @@ def _render(
                 reached = f"{done} of {total}"
                 show(done, total)
 
-            return renderer.render(texts, seed=seeds * len(prompts), progress=progress), None
-    except RenderingError as error:
-        return [image for image in error.images if image is not None], error
+            return renderer.render_some(texts, seed=seeds, progress=progress)
     except KeyboardInterrupt:
         raise Stopped(
             f"stopped by you; {reached} images are in the cache, and the same command makes the rest"
         ) from None
 
 
-def _write(images: list[RenderedImage], out: Path) -> list[Path | None]:
-    """Copy the images and write the manifest; a flagged image is named there but not copied."""
+def _write(cells: list[_Cell], out: Path) -> list[Path | None]:
+    """Copy the images and write the manifest; a flagged image, or a missing one, is named there with its reason."""
     from edpbrl_gym._places import write_atomically
     from edpbrl_gym.comparisons.delimited import write_csv
 
     rows, files = [], []
-    for image in images:
+    for prompt, seed, image, reason in cells:
         # named by key, so that a file keeps its content when prompts are added or moved
-        path = None if image.flagged else out / f"{image.key[:20]}.png"
+        path = None if image is None or image.flagged else out / f"{image.key[:20]}.png"
         files.append(path)
         if path is not None:
+            assert image is not None
             data = image.png
             if not (path.is_file() and path.read_bytes() == data):
                 write_atomically(path, lambda part, data=data: part.write_bytes(data))  # type: ignore[misc]
         rows.append(
             {
-                "prompt": image.prompt,
-                "seed": image.seed,
+                "prompt": prompt,
+                "seed": seed,
                 "file": "" if path is None else path.name,
-                "flagged": image.flagged,
-                "cut": image.cut,
-                "negative_cut": image.negative_cut,
-                "width": image.width,
-                "height": image.height,
-                "sha256": image.sha256,
-                "key": image.key,
+                **{name: getattr(image, name, absent) for name, absent in _OF_IMAGES.items()},
+                "reason": reason or "",
             }
         )
     write_csv(out / "manifest.csv", list(rows[0]), rows)
     return files
 
 
-def _sheet(images: list[RenderedImage], files: list[Path | None], options: Render, seeds: list[int]) -> list[Path]:
+def _sheet(cells: list[_Cell], files: list[Path | None], options: Render, seeds: list[int]) -> list[Path]:
     """Draw the contact sheet: the images with their prompts, those of several seeds side by side."""
     if not options.sheet_columns:
         return []
@@ -169,14 +181,14 @@ def _sheet(images: list[RenderedImage], files: list[Path | None], options: Rende
 
     several = len(seeds) > 1
     columns = len(seeds) if several else options.sheet_columns
-    shown_images = images[: max(columns, _SHEET_IMAGES // columns * columns)]
+    first = cells[: max(columns, _SHEET_IMAGES // columns * columns)]
     tiles = [
-        Tile(image=path, caption=image.prompt, flagged=image.flagged)
-        for image, path in zip(shown_images, files[: len(shown_images)], strict=True)
+        Tile(path, one.prompt, flagged=one.image is not None and one.image.flagged, note=f"no picture: {one.reason}")
+        for one, path in zip(first, files[: len(first)], strict=True)
     ]
     return contact_sheet(
         in_rows(tiles, columns),
         options.out / "sheet.png",
         columns=[f"seed {seed}" for seed in seeds] if several else (),
-        title=f"The first {len(shown_images)} of {len(images)} images" if len(shown_images) < len(images) else "",
+        title=f"The first {len(first)} of {len(cells)} images" if len(first) < len(cells) else "",
     )

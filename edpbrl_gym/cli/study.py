@@ -183,6 +183,10 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     bullet(console, "Options", f"{questions.options} ({questions.feedback}), answered by {questions.format}")
     bullet(console, "Vocabulary", f"{questions.vocabulary}: {sum(materials.vocabulary.sizes)} tokens")
     bullet(console, "Pictures", "none, options are texts" if config.pictures is None else config.pictures.renderer)
+    if plan.pictures is not None:
+        known, missing = plan.pictures
+        draw = f", {missing} not yet: {command('edpbrl', 'study', 'draw', config.folder)}" if missing else ", all drawn"
+        bullet(console, "Drawn ahead", f"{known} pictures of questions that follow no answer{draw}")
     bullet(console, "Duration", f"about {plan.minutes:.0f} minutes for a participant")
     for arm in plan.arms:
         first = "" if arm.seconds is None else f", first question in {arm.seconds:.2f} s"

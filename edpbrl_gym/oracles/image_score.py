@@ -12,8 +12,8 @@ from edpbrl_gym._validation import check_array
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.likelihood.choice import utilities
 from edpbrl_gym.oracles.base import Answers
+from edpbrl_gym.oracles.pictures import OptionPictures
 from edpbrl_gym.oracles.synthetic import SyntheticUser
-from edpbrl_gym.rendering.settings import check_seed
 
 if TYPE_CHECKING:
     from edpbrl_gym.features import TextEncoder
@@ -37,8 +37,8 @@ class ImageScoreUser:
     The estimate from such answers is a taste over the features of the questions (for example of texts), which are not
     those of the pictures: unlike for a synthetic user, the utilities are not linear in them.
 
-    A picture that the model's safety checker has flagged is not shown. A question with such an option gets no answer (a
-    skip), and the details count these questions.
+    A picture that the model's safety checker has flagged is not shown. A question with such an option, or with one that
+    the renderer could not draw, gets no answer (a skip), and the details count these questions.
 
     Args:
         style: The sentence, for example "An image with warm colors depicting bright sunshine".
@@ -78,8 +78,7 @@ class ImageScoreUser:
         self.style = style
         self.renderer = renderer
         self.image_encoder = image_encoder
-        self.image_seed = check_seed(image_seed, "image_seed")
-        self.progress = progress
+        self._pictures = OptionPictures(renderer, seed=image_seed, progress=progress)
         self._rows: dict[str, NDArray[np.float32]] = {}  # embeddings of pictures, by key
 
     @property
@@ -92,24 +91,19 @@ class ImageScoreUser:
         self._user.reset()
 
     def answer(self, queries: Queries) -> Answers:
-        """Answer every question with texts, in order; a skip if an option is flagged.
+        """Answer every question with texts, in order; a skip if an option is flagged or has no picture.
 
-        Raises:
-            ValueError: The questions have no texts; see also ``CachedRenderer.render``.
+        Errors are those of ``OptionPictures.of``.
         """
-        if queries.texts is None:
-            raise ValueError("Expected questions with texts, as pictures are made from them, got questions without")
-        texts = [text for options in queries.texts for text in options]
-        pictures = self.renderer.render(texts, seed=self.image_seed, progress=self.progress)
+        seen = self._pictures.of(queries)
         rows = np.zeros((*queries.present.shape, self.image_encoder.dimension), dtype=np.float32)
-        rows[queries.present] = self._embed(pictures)
+        drawn = queries.present.copy()
+        drawn[queries.present] = [picture is not None for picture in seen.pictures]
+        rows[drawn] = self._embed([picture for picture in seen.pictures if picture is not None])
         shown_queries = Queries(features=rows, episode=queries.episode, step=queries.step, sizes=queries.sizes)
         answers = self._user.answer(shown_queries)  # also for skipped questions: question i uses draw i
-        unseen = np.zeros(queries.present.shape, dtype=bool)
-        unseen[queries.present] = [picture.flagged for picture in pictures]
-        flagged = unseen.any(axis=1)
-        details = {**answers.details, "image_seed": self.image_seed, "flagged_questions": int(flagged.sum())}
-        return Answers.of_choices(np.where(flagged, -1, answers.choices), details)
+        details = {**answers.details, "image_seed": self._pictures.seed, **seen.counts()}
+        return Answers.of_choices(np.where(seen.hidden, -1, answers.choices), details)
 
     def scores(self, pictures: list[RenderedImage]) -> NDArray[np.float64]:
         """Return the utility of each picture, (n,), in -1..1; NaN for a flagged one, which is never shown."""
@@ -121,7 +115,7 @@ class ImageScoreUser:
         return {
             **self._user.describe(),
             "kind": "image score",
-            "image_seed": self.image_seed,
+            "image_seed": self._pictures.seed,
             "image_encoder_fingerprint": self.image_encoder.fingerprint,
             "renderer": self.renderer.describe(),
             "model_fingerprint": self.renderer.fingerprint,

@@ -28,7 +28,7 @@ def comparison_sheet(
 
     Args:
         rankings: Rankings of one or more bases; every base has the same tastes in the same order.
-        pictures: Pictures by prompt.
+        pictures: Pictures by prompt; a tile says where there is none.
         path: PNG file; further pages are numbered.
         count: Number of ranks to show.
         title: Title of the sheet.
@@ -39,7 +39,6 @@ def comparison_sheet(
 
     Raises:
         ValueError: There are no rankings.
-        KeyError: A prompt has no picture.
     """
     if not rankings:
         raise ValueError("Expected at least one ranking for a sheet, got none")
@@ -64,12 +63,16 @@ def _ranked(ranking: RankedPrompts, number: int, pictures: Mapping[str, Picture]
     prompt = ranking.prompts[number]
     lines = [f"RankScore {prompt.score:.3f}"]
     lines += [] if ranking.true_scores is None else [f"GTScore {ranking.true_scores[number]:.3f}"]
-    picture = pictures[prompt.text]
-    return Tile(picture.path, prompt.text, tuple(lines), flagged=picture.flagged)
+    return _tile(pictures.get(prompt.text), prompt.text, lines)
 
 
 def _base(group: Sequence[RankedPrompts], pictures: Mapping[str, Picture]) -> Tile:
     base, true = group[0].base or "", group[0].base_true_score
     lines = [f"RankScore {ranking.base_score:.3f} by {ranking.taste}" for ranking in group]
     lines += [] if true is None else [f"GTScore {true:.3f}"]
-    return Tile(pictures[base].path, base, tuple(lines), flagged=pictures[base].flagged)
+    return _tile(pictures.get(base), base, lines)
+
+
+def _tile(picture: Picture | None, text: str, lines: list[str]) -> Tile:
+    found = (None, False) if picture is None else (picture.path, picture.flagged)
+    return Tile(found[0], text, tuple(lines), flagged=found[1])

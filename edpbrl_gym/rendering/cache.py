@@ -139,6 +139,10 @@ class ImageCache:
                 raise ValueError(f"Expected {name} of 64 hexadecimal digits (image_key), got {digest!r}")
         return self.folder / key[:2] / (f"{key}.json" if sha256 is None else f"{key}-{sha256[:16]}.png")
 
+    def has(self, key: str) -> bool:
+        """Whether there is a record of ``key``, without a look at the image."""
+        return self._path(key).is_file()
+
     def get(self, key: str) -> RenderedImage | None:
         """Return the image of ``key``, or None if there is no intact one.
 

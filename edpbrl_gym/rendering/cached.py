@@ -32,13 +32,24 @@ class RenderingError(RuntimeError):
 
     Attributes:
         images: Of every prompt, None where there is none.
-        errors: Why, one for each distinct prompt and seed without an image.
+        reasons: Of every prompt, why it has no image; None where it has one.
+        errors: The reasons, one for each distinct prompt and seed, in the order of the prompts.
+        is_over_budget: Whether the budget is among them.
     """
 
-    def __init__(self, name: str, images: list[RenderedImage | None], errors: list[NotDrawn]) -> None:
-        self.images, self.errors = images, errors
+    def __init__(
+        self,
+        name: str,
+        images: list[RenderedImage | None],
+        reasons: list[NotDrawn | None],
+        errors: list[NotDrawn],
+    ) -> None:
+        self.images, self.reasons, self.errors = images, reasons, errors
+        over = [str(one) for one in errors if isinstance(one, OverBudget)]
+        self.is_over_budget = bool(over)
+        why = "; ".join(dict.fromkeys([str(errors[0]), *over]))
         super().__init__(
-            f"Expected an image of each prompt from {name}, got none of {len(errors)} ({errors[0]}); the others are in "
+            f"Expected an image of each prompt from {name}, got none of {len(errors)} ({why}); the others are in "
             "the cache, and the same call tries these again"
         )
 
@@ -131,8 +142,7 @@ class CachedRenderer:
         """
         pairs = _pairs(prompts, seed)
         with self.lock:
-            identity = self.renderer.identity()
-            keys = [image_key(*pair, identity | self.renderer.identity_of(*pair)) for pair in pairs]
+            keys = self._keys(pairs)
             tasks = dict(zip(keys, pairs, strict=True))
             images = {key: image for key in tasks if (image := self.cache.get(key)) is not None}
             missing = [key for key in tasks if key not in images]
@@ -144,15 +154,43 @@ class CachedRenderer:
                 progress(len(images), len(tasks))
             room = len(missing) if self.budget is None else max(0, self.budget - self.asked)
             used_up = f"the budget of {self.budget} new images is used up; give a larger one"
-            errors: list[NotDrawn] = [OverBudget(used_up) for _ in missing[room:]]
+            errors: dict[str, NotDrawn] = {key: OverBudget(used_up) for key in missing[room:]}
             for done in self._rendered(missing[:room], tasks):
                 images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
-                errors += [one for one in done.values() if isinstance(one, NotDrawn)]
+                errors |= {key: one for key, one in done.items() if isinstance(one, NotDrawn)}
                 if progress is not None:
                     progress(len(images) + len(errors), len(tasks))
             if errors:
-                raise RenderingError(self.renderer.name, [images.get(key) for key in keys], errors)
+                raise RenderingError(
+                    self.renderer.name,
+                    [images.get(key) for key in keys],
+                    [errors.get(key) for key in keys],
+                    [errors[key] for key in tasks if key in errors],
+                )
             return [images[key] for key in keys]
+
+    def _keys(self, pairs: Sequence[tuple[str, int]]) -> list[str]:
+        identity = self.renderer.identity()
+        return [image_key(*pair, identity | self.renderer.identity_of(*pair)) for pair in pairs]
+
+    def missing(self, prompts: Sequence[str], *, seed: int | Sequence[int] = 0) -> tuple[int, int]:
+        """Number of distinct images, and of those that ``render`` would draw; raises as it does, and draws nothing."""
+        with self.lock:
+            keys = set(self._keys(_pairs(prompts, seed)))
+            return len(keys), sum(not self.cache.has(key) for key in keys)
+
+    def render_some(
+        self,
+        prompts: Sequence[str],
+        *,
+        seed: int | Sequence[int] = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[list[RenderedImage | None], RenderingError | None]:
+        """As ``render``, where some or all prompts may have no image: None in its place, and what would be raised."""
+        try:
+            return [*self.render(prompts, seed=seed, progress=progress)], None
+        except RenderingError as error:
+            return error.images, error
 
     def _rendered(self, missing: list[str], tasks: dict[str, tuple[str, int]]) -> Iterator[_Done]:
         """What becomes of the missing keys, batch by batch."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.study.ahead import known_options
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
 from edpbrl_gym.study.config_reading import Mistakes
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.pictures import make_pictures
+from edpbrl_gym.study.pictures import study_renderer
 
 __all__ = ["ArmPlan", "Plan", "examine"]
 
@@ -35,6 +36,7 @@ class Plan:
     questions: int  # largest number of questions that a participant sees, with practice, checks and repeats
     minutes: float  # estimated minutes for them, with consent and instructions
     arms: tuple[ArmPlan, ...]
+    pictures: tuple[int, int] | None = None  # number of pictures that can be drawn ahead, and how many are not
 
 
 def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple[Plan, Materials]:
@@ -56,15 +58,20 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
             plans.append(ArmPlan(arm, arm.weight / total, *kind_of(arm).first_question(arm, materials)))
         except (ValueError, OSError, ImportError, TypeError) as error:
             mistakes.append(f"arms[{index}] ({arm.name}): {error}")
+    pictures = None
     if config.pictures is not None:
         try:
-            make_pictures(config, config.pictures).close()
+            with study_renderer(config, config.pictures) as renderer:
+                renderer.renderer.load()
+                if not mistakes:
+                    known = known_options(materials)
+                    pictures = renderer.missing(known, seed=config.pictures.seed)
         except (ValueError, OSError, ImportError, TypeError) as error:
             mistakes.append(f"pictures: {error}")
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
     questions = config.questions.number + config.practice.questions + config.checks.number
-    return Plan(questions, _minutes(config, questions, plans), tuple(plans)), materials
+    return Plan(questions, _minutes(config, questions, plans), tuple(plans), pictures), materials
 
 
 def _minutes(config: StudyConfig, questions: int, plans: list[ArmPlan]) -> float:

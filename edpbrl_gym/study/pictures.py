@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
     from edpbrl_gym.study.config import PicturesConfig, StudyConfig
 
-__all__ = ["Pictures", "make_pictures"]
+__all__ = ["Pictures", "make_pictures", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
@@ -133,16 +133,20 @@ class Pictures:
             excess -= size
 
 
-def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:
-    """The pictures of a study, kept in the folder ``pictures`` beside its configuration.
+def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None) -> CachedRenderer:
+    """Who draws the pictures of a study; they are kept in the folder ``pictures`` beside its configuration.
 
     Raises:
         ValueError, TypeError, ImportError: Of ``load_renderer``, such as for an option that the renderer doesn't have.
     """
     from edpbrl_gym.rendering import load_renderer
 
-    renderer = load_renderer(
-        settings.renderer, cache_folder=config.folder / "pictures", beside=config.folder, **settings.options
-    )
+    place = config.folder / "pictures"
+    return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options)
+
+
+def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:
+    """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``."""
+    renderer = study_renderer(config, settings)
     renderer.renderer.load()  # before people wait
     return Pictures(renderer, settings.seed)

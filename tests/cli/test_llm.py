@@ -141,6 +141,25 @@ def test_images_are_rendered_shown_and_kept(inputs, tiny_pipeline, tmp_path, min
     assert "Images: tiny" in (tmp_path / "run" / "REPORT.md").read_text()
 
 
+def test_questions_without_a_picture_are_counted_and_not_asked(inputs, tmp_path, minilm, capsys):
+    given = arguments(inputs, tmp_path / "run", "--cache", str(tmp_path / "images"), "--styles", "noir")
+    given += ["--agents", "random", "--renderer", "tests.helpers.renderers:Picky"]
+    with LocalJudge(encoder=minilm) as server:
+        given = [*given, "--base-url", server.base_url]
+        assert main(given) == 0
+        table = pandas.read_parquet(tmp_path / "run" / "parts" / "questions-00.parquet")
+        bad = (table["text"].str.len() % 5 == 0).groupby([table["episode"], table["step"]]).any()
+        answers, asked = read_results(tmp_path / "run").table, server.requests
+        assert 0 < (~bad).sum() == (answers["reason"] == "answered").sum() < len(bad)
+        assert (answers["reason"] == "undrawn").sum() == bad.sum()
+        assert "undrawn" in (tmp_path / "run" / "REPORT.md").read_text(encoding="utf-8")
+        given[given.index("--out") + 1] = str(tmp_path / "other")
+        capsys.readouterr()
+        assert main([*given, "--renderer-option", "every=1"]) == 1
+        assert "an image of each prompt from a picky one, got none of" in capsys.readouterr().err
+        assert server.requests == asked
+
+
 def test_terminated_it_keeps_every_answer_under_way_and_goes_on_later(inputs, tmp_path, minilm, capsys):
     """SIGTERM in the middle of the questions, as a scheduler sends it."""
 

@@ -128,7 +128,7 @@ def test_the_words_are_those_that_the_taste_was_learnt_with(tiny, tmp_path, caps
     """Also where their folder is not; others are used where they are given, and named."""
     note = load_taste(tiny / "designed.safetensors")
     own = Vocabulary(("1-base", "2-ambient", "3-light"), (("a fox", "a hut"), ("fog", "hot noon"), ("moonlight",)))
-    small = ["--count", "2", "--beam-width", "2", "--out", str(tmp_path / "prompts.csv")]
+    small = ["--count", "2", "--shared", "0", "--beam-width", "2", "--out", str(tmp_path / "prompts.csv")]
 
     def prompts(vocabulary, *options, facts=()):
         file = save_taste(tmp_path / "taste", note.theta, {**note.provenance, **dict(facts)}, vocabulary=vocabulary)

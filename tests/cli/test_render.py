@@ -97,17 +97,43 @@ def test_an_interrupted_run_says_how_far_it_came_and_goes_on(given, tmp_path, ca
     assert manifest(tmp_path)["prompt"].tolist() == PROMPTS
 
 
+def picky(tmp_path, *more):
+    """Arguments of a run of 4 prompts, one of which the renderer does not draw."""
+    (tmp_path / "prompts.txt").write_text("a gate\nfences\nsunny\na sea at dawn\n", encoding="utf-8")
+    given = ["render", str(tmp_path / "prompts.txt"), "--out", str(tmp_path / "out"), "--cache"]
+    return [*given, str(tmp_path / "cache"), "--renderer", "tests.helpers.renderers:Picky", *more]
+
+
 def test_any_renderer_draws_and_what_it_does_not_draw_is_said(tmp_path, capsys):
-    file = tmp_path / "prompts.txt"
-    file.write_text("a gate\nlate\na sea\n", encoding="utf-8")
-    given = ["render", str(file), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"), "--renderer"]
-    service = "tests.rendering.test_loading:Service"
-    assert main([*given, service, "--steps", "3"]) == 2
+    assert main(picky(tmp_path, "--steps", "3")) == 2
     assert "Expected an option of the renderer" in capsys.readouterr().err
-    assert main([*given, service]) == 1
+    assert main(picky(tmp_path)) == 1
     printed = capsys.readouterr()
-    assert "Cost: 0.5" in printed.out and "got none of 1 (no answer)" in printed.err
-    assert manifest(tmp_path)["prompt"].tolist() == ["a gate", "a sea"]
+    assert "4 pictures by a picky one: 0 in the cache, 4 to be drawn, for 1 (at 0.25 each)" in printed.out
+    assert "3 images of 4 prompts" in printed.out and "Without a picture: 1, with the reasons" in printed.out
+    assert "Cost: 0.75" in printed.out and "got none of 1 (too long)" in printed.err
+    table = manifest(tmp_path)
+    assert table["prompt"].tolist() == ["a gate", "fences", "sunny", "a sea at dawn"]
+    assert table["reason"].tolist() == ["", "", "too long", ""] and not table["flagged"].any()
+    assert [bool(name) for name in table["file"]] == [bool(sha) for sha in table["sha256"]] == [True, True, False, True]
+    sheet = np.asarray(Image.open(tmp_path / "out" / "sheet.png"))
+    tiles = [sheet[24 + 30 : 24 + 60, 24 + 276 * i + 128] for i in range(4)]
+    colours = [sorted({tuple(map(int, pixel)) for pixel in tile})[0] for tile in tiles]
+    assert [colours[i] for i in (0, 1, 3)] == [(6, 0, 0), (6, 0, 0), (13, 0, 0)] and colours[2] == (238, 238, 238)
+
+
+def test_a_budget_of_new_pictures_is_kept_and_used_up_later(tmp_path, capsys):
+    assert main(picky(tmp_path, "--renderer-option", "every=100", "--budget-pictures", "3", "--price", "0.5")) == 1
+    printed = capsys.readouterr()
+    assert "0 in the cache, 3 to be drawn of 4, as --budget-pictures says, for 1.5 (at 0.5 each)" in printed.out
+    assert "Cost: 1.5" in printed.out and "the budget of 3 new images is used up" in printed.err
+    assert manifest(tmp_path)["reason"].str.contains("budget").tolist() == [False] * 3 + [True]
+    assert main(picky(tmp_path, "--renderer-option", "every=100", "--budget-pictures", "1")) == 0
+    printed = capsys.readouterr().out
+    assert "3 in the cache, 1 to be drawn, for 0.25" in printed and "Cost: 0.25" in printed
+    assert (manifest(tmp_path)["reason"] == "").all()
+    assert main(picky(tmp_path, "--budget-pictures", "-1")) == 2
+    assert "--budget-pictures" in capsys.readouterr().err
 
 
 def test_options_of_one_renderer_alone_are_given_by_name(tmp_path, capsys):

@@ -11,7 +11,8 @@ from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.features import load_encoder, load_image_encoder
 from edpbrl_gym.likelihood.choice import log_softmax
 from edpbrl_gym.oracles import ImageScoreUser, Oracle
-from edpbrl_gym.rendering import CachedRenderer, RenderSettings
+from edpbrl_gym.rendering import CachedRenderer, NotDrawn, RenderSettings, load_renderer
+from edpbrl_gym.rendering.diffusers import DiffusersRenderer
 from tests.helpers.encoders import save_tiny_clip
 from tests.helpers.tiny_diffusion import renderer_of, save_tiny_stable_diffusion
 
@@ -121,6 +122,22 @@ def test_questions_with_a_flagged_picture_stay_without_an_answer(renderer, tower
     # the other answers are those that the same draws give where nothing is flagged
     np.testing.assert_array_equal(answers.choices, np.where(hidden, -1, plain.choices))
     assert np.isnan(user.scores(flagging.render(["fog", "a gate"]))).tolist() == [True, False]
+
+
+def test_questions_with_an_option_that_is_not_drawn_stay_without_an_answer(renderer, towers, tmp_path):
+    class Some(DiffusersRenderer):
+        def draw(self, texts, seeds):
+            drawn = super().draw(texts, seeds)
+            return [NotDrawn("late") if text == "fog" else one for text, one in zip(texts, drawn, strict=True)]
+
+    queries = questions(30)
+    plain = ImageScoreUser(STYLE, renderer, *towers, mode="sampled", scale=40.0, seed=5).answer(queries)
+    settings = renderer.renderer.settings
+    some = load_renderer(Some(settings.model, steps=2, height=32, width=32, batch_size=8), cache_folder=tmp_path)
+    answers = ImageScoreUser(STYLE, some, *towers, mode="sampled", scale=40.0, seed=5).answer(queries)
+    hidden = np.array(["fog" in options for options in queries.texts])
+    assert answers.details["undrawn_questions"] == hidden.sum() and answers.details["flagged_questions"] == 0
+    np.testing.assert_array_equal(answers.choices, np.where(hidden, -1, plain.choices))
 
 
 def test_description_and_details_are_json(renderer, towers):

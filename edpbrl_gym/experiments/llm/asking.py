@@ -16,10 +16,11 @@ from edpbrl_gym.oracles.judge import Judge, JudgeQuestion, JudgeSettings, Verdic
 if TYPE_CHECKING:
     from edpbrl_gym.rendering.cache import RenderedImage
 
-__all__ = ["FLAGGED", "LEDGER", "BudgetSpent", "ask_style", "read_answers"]
+__all__ = ["FLAGGED", "LEDGER", "UNDRAWN", "BudgetSpent", "ask_style", "read_answers"]
 
 LEDGER = "ledger.jsonl"
 FLAGGED = "flagged"  # reason of a question that isn't asked since the safety checker flagged one of its pictures
+UNDRAWN = "undrawn"  # the same where an option has no picture
 
 
 class BudgetSpent(RunFolderError):
@@ -33,12 +34,13 @@ def ask_style(
     folder: RunFolder,
     part: str,
     *,
-    images: Mapping[str, RenderedImage] | None = None,
+    images: Mapping[str, RenderedImage | None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Ask all questions under one style and write a row for each into a part of the run folder; return the account.
 
-    ``images`` are the pictures of all texts, None shows the texts; ``progress`` is told the requests done and all.
+    ``images`` are the pictures of all texts (None: it has none), without them the texts are shown; ``progress`` is told
+    the requests done and all.
 
     Raises:
         BudgetSpent: If the budget ended before the questions did; no part is written.
@@ -46,16 +48,20 @@ def ask_style(
     """
     import pandas
 
-    questions: dict[tuple[int, int], JudgeQuestion] = {}  # by arm and number, those without a flagged picture
+    questions: dict[tuple[int, int], JudgeQuestion] = {}  # by arm and number, those whose pictures can be shown
+    hidden: dict[tuple[int, int], str] = {}  # why others are not asked
     for which, arm in enumerate(arms):
         for number, texts in enumerate(arm.texts):
-            shown = None if images is None else [images[text] for text in texts]
-            if not any(image.flagged for image in shown or ()):
-                paths = None if shown is None else [Path(image.path) for image in shown]
-                questions[which, number] = JudgeQuestion(texts=texts, images=paths, identity=arm.identity(number))
+            shown = [] if images is None else [images[text] for text in texts]
+            seen = [image for image in shown if image is not None]
+            if len(seen) < len(shown) or any(image.flagged for image in seen):
+                hidden[which, number] = FLAGGED if len(seen) == len(shown) else UNDRAWN
+                continue
+            paths = None if images is None else [Path(image.path) for image in seen]
+            questions[which, number] = JudgeQuestion(texts=texts, images=paths, identity=arm.identity(number))
     verdicts = dict(zip(questions, judge.ask(list(questions.values()), progress=progress), strict=True))
     table = pandas.DataFrame(
-        _row(style, arm, number, verdicts.get((which, number)))
+        _row(style, arm, number, verdicts.get((which, number)), hidden.get((which, number)))
         for which, arm in enumerate(arms)
         for number in range(len(arm))
     )
@@ -64,8 +70,7 @@ def ask_style(
     return judge.account()
 
 
-def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None) -> dict[str, Any]:
-    reason = FLAGGED if verdict is None else verdict.reason
+def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None, hidden: str | None) -> dict[str, Any]:
     verdict = verdict or Verdict(None, "refused")
     choice = -1 if verdict.choice is None else int(verdict.choice)
     return {
@@ -75,7 +80,7 @@ def _row(style: str, arm: ArmQuestions, number: int, verdict: Verdict | None) ->
         "step": int(arm.step[number]),
         "choice": choice,
         "label": -1 if choice < 0 else verdict.order.index(choice),
-        "reason": reason,
+        "reason": hidden or verdict.reason,
         "consistent": None if verdict.consistent is None else float(verdict.consistent),
         "order": list(verdict.order) or None,
         "input_tokens": verdict.usage.input_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -37,6 +38,8 @@ __all__ = ["LLM", "run_llm"]
 # of the judge's settings, those that decide an answer; the address may change between two sessions of a run, and so may
 # max_answer_tokens, which decides only whether there is an answer: the configuration keeps the one the run began with
 _DECIDING = ("model", "temperature", "show", "structured", "second_look", "seed", "max_answer_tokens")
+
+_log = logging.getLogger(__name__)
 
 Advance = Callable[[str, int, int], None]
 
@@ -151,7 +154,11 @@ def _prepare(
         images = None
         if renderer is not None and missing:  # a picture of every distinct partial prompt, all from the same seed
             texts = list(dict.fromkeys(text for arm in arms for options in arm.texts for text in options))
-            pictures = renderer.render(texts, seed=0, progress=functools.partial(advance, "pictures"))
+            pictures, error = renderer.render_some(texts, seed=0, progress=functools.partial(advance, "pictures"))
+            if error is not None:
+                if all(picture is None for picture in pictures) or error.is_over_budget:
+                    raise error
+                _log.warning("Questions without a picture of each option are not asked: %s", error)
             images = dict(zip(texts, pictures, strict=True))
         for unit in missing:
             assert asked is not None

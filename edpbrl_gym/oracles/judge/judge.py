@@ -20,6 +20,7 @@ from edpbrl_gym.oracles.judge.ledger import Ledger
 from edpbrl_gym.oracles.judge.messages import label_order, same_candidate
 from edpbrl_gym.oracles.judge.questions import REASONS, JudgeQuestion, Reason, Usage, Verdict
 from edpbrl_gym.oracles.judge.settings import JudgeSettings
+from edpbrl_gym.oracles.pictures import OptionPictures
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
@@ -238,8 +239,8 @@ class JudgeOracle:
 
     Args:
         judge: The judge.
-        renderer: Required if the judge is shown images. A question with a picture that the safety checker has flagged
-            is not asked.
+        renderer: Required if the judge is shown images. A question with a picture that the safety checker has flagged,
+            or with an option that could not be drawn, is not asked; the details of the answers count them.
         image_seed: Seed of the noise of all pictures, so that options differ only by their texts.
         name: Name of the oracle, recorded with every comparison.
 
@@ -257,6 +258,7 @@ class JudgeOracle:
             )
         self.judge = judge
         self.renderer = renderer
+        self._pictures = None if renderer is None else OptionPictures(renderer, seed=image_seed)
         self.image_seed = image_seed
         self.name = name
 
@@ -272,35 +274,26 @@ class JudgeOracle:
         return described
 
     def answer(self, queries: Queries) -> Answers:
-        """Ask the judge all questions, which must have texts; errors are those of `Judge.ask`."""
+        """Ask the judge all questions, which must have texts; errors are those of `Judge.ask` and `OptionPictures`."""
         if queries.texts is None:
             raise ValueError(
                 "Expected questions with texts for a judge, got features only; use an environment with "
                 "trajectory_texts (or state_texts), or give Queries their texts"
             )
+        names = [f"{episode}/{step}" for episode, step in zip(queries.episode, queries.step, strict=True)]
+        details, indices = self.describe(), np.arange(len(queries))
+        images: list[list[bytes] | None] = [None] * len(queries)
+        if self.judge.settings.show == "images":
+            assert self._pictures is not None
+            seen, ends = self._pictures.of(queries), queries.sizes.cumsum()
+            indices = np.flatnonzero(~seen.hidden)
+            details |= seen.counts()
+            for i in indices:
+                shown = seen.pictures[ends[i] - queries.sizes[i] : ends[i]]
+                images[i] = [picture.png for picture in shown if picture is not None]
         choices = np.full(len(queries), -1, dtype=np.int64)
-        indices, questions = self._questions(queries, queries.texts)
-        verdicts = self.judge.ask(questions)
-        for index, verdict in zip(indices, verdicts, strict=True):
+        asked = [JudgeQuestion(texts=queries.texts[i], images=images[i], identity=names[i]) for i in indices]
+        for index, verdict in zip(indices, self.judge.ask(asked), strict=True):
             if verdict.choice is not None:
                 choices[index] = verdict.choice
-        return Answers.of_choices(choices, self.describe())
-
-    def _questions(self, queries: Queries, texts: list[list[str]]) -> tuple[list[int], list[JudgeQuestion]]:
-        names = [f"{episode}/{step}" for episode, step in zip(queries.episode, queries.step, strict=True)]
-        if self.judge.settings.show == "texts":
-            indices = list(range(len(queries)))
-            return indices, [JudgeQuestion(texts=texts[i], identity=names[i]) for i in indices]
-        assert self.renderer is not None
-        pictures = self.renderer.render([text for options in texts for text in options], seed=self.image_seed)
-        ends = queries.sizes.cumsum()
-        indices, questions = [], []
-        for i in range(len(queries)):
-            question_pictures = pictures[ends[i] - queries.sizes[i] : ends[i]]
-            if any(picture.flagged for picture in question_pictures):
-                continue
-            indices.append(i)
-            questions.append(
-                JudgeQuestion(texts=texts[i], images=[picture.png for picture in question_pictures], identity=names[i])
-            )
-        return indices, questions
+        return Answers.of_choices(choices, details)
