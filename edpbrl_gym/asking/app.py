@@ -80,7 +80,9 @@ class _Site:
     token: str
     title: str
     folder: Path
+    num_options: int
     names: dict[str, str] = field(default_factory=dict)  # of pictures, to their texts
+    sent: int = 0  # pictures
 
     def __post_init__(self) -> None:
         self.signer = Signer(self.token)
@@ -118,6 +120,7 @@ def create_asking_app(
     folder: Path,
     pictures: PoolPictures | None = None,
     title: str = "",
+    num_options: int = 1,
 ) -> ASGIApp:
     """The web application of a conversation.
 
@@ -127,8 +130,9 @@ def create_asking_app(
         folder: Where the files of the last page are.
         pictures: PoolPictures of the options; None: texts are shown.
         title: What is asked about; empty: the person's taste.
+        num_options: Options of a question.
     """
-    site = _Site(conversation, pictures, token, title, folder)
+    site = _Site(conversation, pictures, token, title, folder, num_options)
     pages: list[tuple[str, str, Callable[[_Site, Request, dict[str, str]], Response]]] = [
         ("GET", "/question", _question),
         ("POST", "/answer", _answer),
@@ -244,13 +248,17 @@ def _question(site: _Site, request: Request, form: dict[str, str]) -> Response:
     notice = request.query_params.get("notice", "")
     known = (*_NOTICES, site.conversation.format.texts.incomplete)
     shown = _shown(site, asked, messages)
+    if site.pictures is None:
+        site.conversation.start()
+    elif asked.following:
+        site.pictures.soon(asked.following)
     immediate = len(shown.inputs) == 1 and (shown.drawn == "option" or len(shown.options) == 1)
     _, certainty = site.conversation.certainty
     return site.page(
         request,
         "ask_question.html",
         question=shown,
-        preload=[],
+        preload=[] if site.pictures is None else [site.picture(text) for text in asked.following],
         number=asked.number + 1,
         sure=_in_words(certainty, messages),
         share=0 if certainty is None else max(0.0, round(2 * certainty.accuracy - 1, 3)),
@@ -378,6 +386,9 @@ def _picture(site: _Site) -> Callable[[Request], Any]:
             return PlainTextResponse(str(error)[:300], 424)
         if png is None:
             return FileResponse(FOLDER / "static" / "withheld.svg", headers=_KEEP)
+        site.sent += 1
+        if site.sent == site.num_options:  # the first question is on the screen
+            site.conversation.start()
         return Response(png, media_type="image/png", headers=_KEEP)
 
     return endpoint

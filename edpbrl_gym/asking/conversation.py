@@ -34,6 +34,8 @@ class Asked:
     texts: tuple[str, ...]
     undo_key: str | None
     """Key of the question whose answer can be taken back."""
+    following: tuple[str, ...] = ()
+    """Texts of the next question, where it does not depend on the answer."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,10 @@ class Conversation:
         self._thread = threading.Thread(target=self._work, name="edpbrl-conversation", daemon=True)
 
     def start(self) -> None:
-        """Begin to make the session."""
-        self._thread.start()
+        """Begin to make the session, which takes the processor from everything else; once is enough."""
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
 
     # what a person does
 
@@ -126,12 +130,13 @@ class Conversation:
             state = self._state
             if state is None:
                 return None
+            following: tuple[str, ...] = ()
             if state is self.opening:
-                texts = tuple(self.opening.pool.tokens[0][item] for item in self.opening.ask())
+                texts, following = self.opening.texts(self.opening.ask()), self.opening.texts(self.opening.following())
             else:
                 texts = state.ask().texts
             keys = self._answers.keys
-            return Asked(state.answered, self._key, texts, keys[-1] if keys else None)
+            return Asked(state.answered, self._key, texts, keys[-1] if keys else None, following)
 
     def answer(self, key: str, response: Response) -> bool:
         """Answer a question; when this returns, the answer is on the disk.
@@ -200,6 +205,7 @@ class Conversation:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        self.start()
         self._thread.join()
         if self.failure is not None:
             raise self.failure

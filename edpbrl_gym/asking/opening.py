@@ -64,11 +64,17 @@ class Opening:
     def ask(self) -> tuple[int, ...]:
         """Items of the pending question; the next one is chosen where none is pending."""
         if len(self.questions) == self.answered:
-            number = self.answered
-            shown = {item for question in self.questions for item in question}
-            items = differing_items(self.pool.tokens[0], self.num_options, self._seed, number, shown)
-            self._add({"type": "ask", "items": list(items)}, durable=False)
+            self._add({"type": "ask", "items": list(self.following())}, durable=False)
         return self.questions[-1]
+
+    def following(self) -> tuple[int, ...]:
+        """Items of the question after the last one, whatever is answered."""
+        shown = {item for question in self.questions for item in question}
+        return differing_items(self.pool.tokens[0], self.num_options, self._seed, len(self.questions), shown)
+
+    def texts(self, items: tuple[int, ...]) -> tuple[str, ...]:
+        """Texts of items."""
+        return tuple(self.pool.tokens[0][item] for item in items)
 
     def tell(self, response: Response) -> None:
         """Answer the pending question; when this returns, the answer is on the disk."""

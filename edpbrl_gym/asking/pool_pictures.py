@@ -61,6 +61,11 @@ class PoolPictures:
         self._pictures.ahead(texts)
         return not all(self.drawn(text) for text in self._texts)
 
+    def soon(self, texts: Sequence[str]) -> None:
+        """Draw pictures of the next question."""
+        if self.paid is None:
+            self._pictures.ahead(texts)
+
     def drawn(self, text: str) -> bool:
         """Whether the picture of a text was drawn or has failed."""
         future = self._pictures.state(text)

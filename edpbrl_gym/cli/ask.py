@@ -97,7 +97,6 @@ class Ask:
 def run(options: Ask) -> None:
     """Ask, then estimate the taste, write it and print or show its prompts."""
     from edpbrl_gym._places import hold_folder
-    from edpbrl_gym.session.typed import AnswerForm
 
     with bad_arguments():
         _check(options)
@@ -109,17 +108,15 @@ def run(options: Ask) -> None:
             drawing = options.drawing
             chosen |= {"renderer": drawing.renderer, "renderer_options": drawing.options() or None}
             settings = chosen_settings(options.out, chosen, None if options.terminal else _defaults(options))
-            make = AnswerForm.named if options.terminal else AnswerForm.shown
-            form = make(settings.format, settings.num_options, settings.levels)
         quiet_libraries()
         if options.terminal:
             from edpbrl_gym.cli.ask_in_terminal import ask_in_terminal
 
-            ask_in_terminal(options, settings, form)
+            ask_in_terminal(options, settings)
         else:
             from edpbrl_gym.cli.ask_in_browser import ask_in_browser
 
-            ask_in_browser(options, settings, form)
+            ask_in_browser(options, settings)
 
 
 def _renderer(options: Ask) -> str | None:

@@ -22,8 +22,8 @@ from edpbrl_gym.cli.console import UsageError, bad_arguments, shown
 if TYPE_CHECKING:
     from edpbrl_gym._validation import Feedback
     from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.likelihood import AnswerFormat
     from edpbrl_gym.session import Session, StoppingRule
-    from edpbrl_gym.session.typed import AnswerForm
     from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
@@ -163,7 +163,7 @@ def stopping_rule() -> StoppingRule:
 def open_session(
     out: Path,
     settings: AskSettings,
-    form: AnswerForm,
+    format: AnswerFormat,
     vocabulary: Vocabulary | None = None,
     encoder: TextEncoder | None = None,
     *,
@@ -174,7 +174,7 @@ def open_session(
     Args:
         out: The folder.
         settings: What is asked about.
-        form: Format and number of options.
+        format: Format of the answers.
         vocabulary: A pool; None: the vocabulary of the settings.
         encoder: Encoder of the options; None: that of the settings.
         progress: Whether to show that tokens are being embedded.
@@ -213,12 +213,12 @@ def open_session(
         prior=prior,
         num_options=settings.num_options,
         seed=settings.seed,
-        model=form.format,
+        model=format,
         **extra,
     )
     if not planner.distinct:
         raise UsageError(f"Expected a --planner for people, {settings.planner} may show an option twice")
-    shared: dict[str, Any] = {"vocabulary": vocabulary, "encoder": encoder, "prior": prior, "model": form.format}
+    shared: dict[str, Any] = {"vocabulary": vocabulary, "encoder": encoder, "prior": prior, "model": format}
     shared["stopping"] = stopping_rule()
     if resumed:  # another rounding of the encoder must not keep a person from going on: their answers are recorded
         return Session.resume(out / SESSION, planner, exact=False, **shared)

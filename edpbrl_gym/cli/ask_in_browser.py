@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from edpbrl_gym.features import TextEncoder
     from edpbrl_gym.rendering import CachedRenderer
     from edpbrl_gym.session import Session
-    from edpbrl_gym.session.typed import AnswerForm
     from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["ask_in_browser", "has_display"]
 
+_PATIENCE = 4.0  # seconds until the session is made, if nobody has seen the first question by then
 _GRACE = 1  # seconds that open requests get when the server stops
 
 
@@ -125,15 +125,20 @@ def _most(vocabulary: Vocabulary) -> int:
     return math.prod(vocabulary.sizes)
 
 
-def ask_in_browser(options: Ask, settings: AskSettings, form: AnswerForm) -> None:
+def ask_in_browser(options: Ask, settings: AskSettings) -> None:
     """Serve the pages until Ctrl-C, then write what was learnt."""
+    from edpbrl_gym._validation import check_count
     from edpbrl_gym.asking.app import create_asking_app
     from edpbrl_gym.asking.conversation import Conversation
     from edpbrl_gym.asking.opening import Opening
+    from edpbrl_gym.likelihood import make_format
     from edpbrl_gym.study.web.server import make_server
 
     out = options.out
     with bad_arguments(), _listening(options.port) as listening, _terminable():
+        levels = {} if settings.levels is None else {"levels": settings.levels}
+        format = make_format(settings.format.replace("-", "_"), **levels)
+        check_count(settings.num_options, "num_options (K)", minimum=format.asked)
         asked = _Asked(options, settings)
         with closing(asked):
             if not begun(out):
@@ -149,10 +154,10 @@ def ask_in_browser(options: Ask, settings: AskSettings, form: AnswerForm) -> Non
 
             def make() -> Session:
                 encoder = asked.encoder()
-                return open_session(out, settings, form, asked.pool, encoder, progress=False)
+                return open_session(out, settings, format, asked.pool, encoder, progress=False)
 
             conversation = Conversation(
-                form.format,
+                format,
                 make,
                 keep=lambda session: session.save(out / SESSION),
                 conclude=asked.conclude,
@@ -167,10 +172,11 @@ def ask_in_browser(options: Ask, settings: AskSettings, form: AnswerForm) -> Non
                 folder=out.resolve(),
                 pictures=asked.pictures,
                 title=settings.subject or "",
+                num_options=settings.num_options,
             )
             server = make_server(app, grace=_GRACE)
             _announce(options, f"http://127.0.0.1:{port}/?token={token}", port)
-            conversation.start()
+            threading.Timer(_PATIENCE, conversation.start).start()
             with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
                 server.run(sockets=[listening])
             console = output()

@@ -18,7 +18,7 @@ from edpbrl_gym.cli.ask_folder import (
     stopping_rule,
     write_settings,
 )
-from edpbrl_gym.cli.console import command, output, shown
+from edpbrl_gym.cli.console import bad_arguments, command, output, shown
 
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
 __all__ = ["ask_in_terminal", "next_commands"]
 
 
-def ask_in_terminal(options: Ask, settings: AskSettings, form: AnswerForm) -> None:
+def ask_in_terminal(options: Ask, settings: AskSettings) -> None:
     """Ask, then write the taste and print its prompts."""
     from edpbrl_gym.asking.ending import keep_answers
     from edpbrl_gym.cli.ask_drawing import Paper
     from edpbrl_gym.cli.ask_terminal import BadLineError, make_reader
+    from edpbrl_gym.session.typed import AnswerForm
 
+    with bad_arguments():
+        form = AnswerForm.named(settings.format, settings.num_options, settings.levels)
     with make_reader(form) as reader:
         paper = Paper(output(), form, live=reader.live, waits=reader.asks)
         resumed = begun(options.out)
         if not resumed:  # to be read while the vocabulary is loaded
             paper.opening(settings.feedback, shown(options.out))
-        with open_session(options.out, settings, form) as session:
+        with open_session(options.out, settings, form.format) as session:
             if not resumed:
                 write_settings(options.out, settings)
                 session.save(options.out / SESSION)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from edpbrl_gym._validation import check_count
 from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
 
 __all__ = ["AnswerForm", "Taps", "Wish", "in_words"]
@@ -49,18 +48,6 @@ class AnswerForm:
         """
         options = {} if levels is None else {"levels": levels}
         return cls(make_format(name.replace("-", "_"), **options).spoken(num_options), num_options)
-
-    @classmethod
-    def shown(cls, name: str, num_options: int, levels: int | None = None) -> AnswerForm:
-        """The form of a format where people tap on what they see: the format as it is named.
-
-        Raises:
-            ValueError: As for ``named``.
-        """
-        options = {} if levels is None else {"levels": levels}
-        format = make_format(name.replace("-", "_"), **options)
-        check_count(num_options, "num_options (K)", minimum=format.asked)
-        return cls(format, num_options)
 
     @property
     def expected(self) -> str:

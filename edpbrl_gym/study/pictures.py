@@ -6,6 +6,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -34,6 +35,7 @@ class Pictures:
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
         self._lock = threading.Lock()
+        self._quick = True  # whether a picture takes less than a second: then nobody waits for a batch of later ones
         self._told = ""  # the last error in the log
         self._thread = threading.Thread(target=self._draw_all, name="edpbrl-pictures", daemon=True)
         self._thread.start()
@@ -94,13 +96,14 @@ class Pictures:
     def _batch(self, first: _Task) -> list[str]:
         """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""
         tasks, texts = [first], list[str]()
+        most = 1 if first[0] == _SOME_TIME and self._quick else self._renderer.batch_size
         while tasks:
             priority, _, text = tasks.pop()
             with self._lock:
                 open = text is not None and not self._futures[text].done()
             if open and text not in texts:
                 texts.append(str(text))
-            if len(texts) >= self._renderer.batch_size:
+            if len(texts) >= most:
                 break
             with suppress(queue.Empty):
                 task = self._tasks.get_nowait()
@@ -112,8 +115,11 @@ class Pictures:
 
     def _drawn(self, texts: list[str]) -> list[Any]:
         """The image of each text, or why there is none."""
+        begun = time.monotonic()
         try:
-            return self._renderer.render(texts, seed=self._seed)
+            images = self._renderer.render(texts, seed=self._seed)
+            self._quick = time.monotonic() - begun < len(texts)
+            return images
         except RenderingError as error:  # shown by whoever waits for it
             reasons = iter(error.errors)
             return [next(reasons) if image is None else image for image in error.images]

@@ -56,6 +56,8 @@ CUT = r"""() => {
 class Painting:
     """A renderer of one colour for each prompt."""
 
+    batch_size = 1
+
     def render(self, prompts, seed):
         from PIL import Image
 

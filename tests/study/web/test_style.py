@@ -99,6 +99,8 @@ def test_an_arm_with_fixed_questions_learns_a_style_too(serve, tmp_path):
 class Drawing:
     """A renderer whose pictures a test releases one by one."""
 
+    batch_size = 1
+
     def __init__(self, flagged=()):
         self.flagged, self.drawn, self.gate = set(flagged), [], threading.Event()
         self.gate.set()
