@@ -90,8 +90,8 @@ class Brush:
         elif self.manner == "collage":
             self.plain(path, "#000", 0.26, f' transform="translate({1.8 * unit:.2f} {-2.6 * unit:.2f})"')
             if self.scale == 1:
-                torn = f' stroke="{c["page"]}" stroke-width="4.5" stroke-dasharray="5 1 9 2 3 1.5 7 1"'
-                self.plain(path, c["page"], opacity, torn + ' transform="translate(0.5 -2.5)"')
+                torn = f' stroke="{c["page"]}" stroke-width="3" stroke-linejoin="round"'
+                self.plain(self._wobble(path, 1.6), c["page"], opacity, torn + ' transform="translate(0.4 -2.4)"')
             self.plain(path, fill, opacity)
         elif self.manner == "wash":
             self.plain(self._wobble(path, 2.4 * unit), mix(fill, c["page"], 0.18), 0.72 * opacity)

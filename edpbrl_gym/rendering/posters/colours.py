@@ -97,7 +97,7 @@ def tones(colours: dict[str, str], mood: str) -> dict[str, str]:
         _towards(c, ink, {"far": 0.35, "mid": 0.38, "near": 0.45})
         c["paper"] = mix(paper, c["low"], 0.12)
     elif mood == "evening":
-        c["high"], c["low"] = mix(c["high"], c["accent"], 0.3), mix(c["low"], c["glow"], 0.65)
+        c["high"], c["low"] = mix(c["high"], c["accent"], 0.12), mix(c["low"], c["glow"], 0.7)
         _towards(c, c["accent"], {"far": 0.2, "mid": 0.1})
     elif mood == "dawn":
         c["low"] = mix(c["low"], c["glow"], 0.5)

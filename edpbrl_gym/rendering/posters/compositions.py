@@ -8,7 +8,7 @@ from typing import NamedTuple
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
 from edpbrl_gym.rendering.posters.colours import mix
 
-__all__ = ["COMPOSITIONS", "Composition", "leaves", "window"]
+__all__ = ["COMPOSITIONS", "Composition", "leaves", "wall", "window"]
 
 
 class Composition(NamedTuple):
@@ -71,6 +71,11 @@ def window(form: str, w: float, h: float) -> str:
             for i in range(3)
         )
     return ""
+
+
+def wall(form: str, c: dict[str, str]) -> str:
+    """The colour around the window of a form."""
+    return mix(c["near"], c["ink"], 0.15) if form == "arch" else c["page"]
 
 
 def leaves(b: Brush, w: float, h: float, rng: Random) -> None:

@@ -16,7 +16,7 @@ _INSIDE = ("room", "sill")
 
 def far(s: Stage) -> None:
     """Draw what is at the horizon."""
-    b, c, ground, rng, w, h, y = s.brush, s.tones, s.subject.ground, s.rng("far"), s.width, s.height, s.horizon
+    b, c, ground, rng, w, h, y = s.brush, s.tones, s.subject.ground, s.rng("far"), s.width, s.floor, s.horizon
     unit = min(1.0, 0.45 + s.size / 4)
     if ground in ("coast", "sea", "beach", "strait"):
         b.shape(ridge(rng, w, y - 12 * unit, 11 * unit, 5, y + 2), c["far"])
@@ -126,7 +126,7 @@ def foot(s: Stage) -> None:
                 half = s.subject.half * s.size * (0.95 - 0.2 * row)
                 x = place + half * rng.uniform(-0.15, 0.15)
                 b.line(f"M{x - half:.1f},{y:.1f} L{x + half:.1f},{y:.1f}", c["paper"], 1.5 * s.size, 0.75 - 0.15 * row)
-    elif s.subject.stands == "land" and s.subject.ground in ("alps", "forest", "coast", "valley", "desert"):
+    elif s.subject.stands == "land" and s.subject.ground in ("alps", "forest", "valley", "desert"):
         for place in s.places:
             for _ in range(9):
                 x, y = place + s.size * rng.uniform(-60, 60), s.base + s.size * rng.uniform(1, 9)

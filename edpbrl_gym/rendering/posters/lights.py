@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 
-from edpbrl_gym.rendering.posters.brush import circle, rect
+from edpbrl_gym.rendering.posters.brush import circle, rect, ridge
 from edpbrl_gym.rendering.posters.colours import mix
 from edpbrl_gym.rendering.posters.stage import Stage
 
-__all__ = ["sky", "weather"]
+__all__ = ["beam", "sky", "weather"]
 
 
 def sky(s: Stage) -> str:
     """Draw the sky; returns the colour behind most of the subject."""
-    b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
+    b, c, w, y = s.brush, s.tones, s.width, s.horizon
     high, low = c["high"], c["low"]
-    bands = 6 if b.manner in ("collage", "misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
-    b.plain(rect(-90, -90, w + 180, h + 180), high)
-    for i in range(1, bands):
-        draw = b.shape if b.manner == "collage" else b.plain
-        draw(rect(-90, y * i / bands, w + 180, h - y * i / bands + 90), mix(high, low, i / (bands - 1)))
+    b.plain(rect(-90, -90, w + 180, s.floor + 90), high)
+    if b.manner == "collage":
+        for i in range(1, 5):
+            strip = ridge(s.rng(f"sky{i}"), w, y * (i / 4 - 0.06), 7, 22, s.floor, sharp=True)
+            b.shape(strip, mix(high, low, i / 4))
+    else:
+        bands = 6 if b.manner in ("misaligned", "woodcut", "ink") else 36  # flat inks, or as if without steps
+        for i in range(1, bands):
+            b.plain(rect(-90, y * i / bands, w + 180, s.floor - y * i / bands), mix(high, low, i / (bands - 1)))
     _LIGHTS[s.light](s)
     return mix(high, low, 0.55)
 
@@ -27,20 +31,27 @@ def sky(s: Stage) -> str:
 def _side(s: Stage) -> float:
     """Where the sun or moon is, on the side of the subject that has more room."""
     x = s.places[len(s.places) // 2] / s.width
-    aside = s.rng("sun").uniform(0.16, 0.28)
-    if abs(x - 0.5) < 0.04:
-        return s.width * (x + aside * s.rng("side").choice((-1, 1)))
-    return s.width * (x - aside if x > 0.5 else x + aside)
+    aside = s.rng("sun").uniform(0.17, 0.28) * s.view
+    turn = s.rng("side").choice((-1, 1)) if abs(x - 0.5) < 0.04 else 1 if x < 0.5 else -1
+    return s.width * (x + aside * turn)
+
+
+def _disc(s: Stage, x: float, y: float, r: float) -> str:
+    """The part of a disc above the horizon."""
+    depth = s.horizon - y
+    if depth >= r:
+        return circle(x, y, r)
+    half = max(0.0, r * r - depth * depth) ** 0.5
+    return f"M{x - half:.1f} {s.horizon:.1f}A{r:.1f} {r:.1f} 0 {int(depth > 0)} 1 {x + half:.1f} {s.horizon:.1f}Z"
 
 
 def _stars(s: Stage, count: int, *, large: int = 0) -> None:
-    rng, path = s.rng("stars"), ""
-    for _ in range(count):
-        x, y, r = rng.uniform(0, s.width), s.horizon * rng.random() ** 1.3, rng.choice((0.7, 0.9, 1.3))
-        path += circle(x, y, r)
-    s.brush.plain(path, s.tones["paper"])
+    rng = s.rng("stars")
+    for width in (1.3, 2.0, 2.8):
+        places = [(rng.uniform(0, s.width), s.horizon * rng.random() ** 1.3) for _ in range(count // 3)]
+        s.brush.line("".join(f"M{x:.1f} {y:.1f}h.1" for x, y in places), s.tones["paper"], width)
     for _ in range(large):
-        x, y, r = rng.uniform(20, s.width - 20), s.horizon * rng.uniform(0.04, 0.75), rng.uniform(4.5, 9)
+        x, y, r = rng.uniform(20, s.width - 20), s.horizon * rng.uniform(0.04, 0.75), rng.uniform(5, 11)
         points = [(r if i % 2 == 0 else r * 0.2, i * math.pi / 4) for i in range(8)]
         star = " L".join(f"{x + d * math.sin(a):.1f},{y - d * math.cos(a):.1f}" for d, a in points)
         s.brush.plain(f"M{star} Z", s.tones["glow"])
@@ -48,8 +59,8 @@ def _stars(s: Stage, count: int, *, large: int = 0) -> None:
 
 def _evening(s: Stage) -> None:
     c, x, y = s.tones, _side(s), s.horizon - 24
-    s.brush.plain(circle(x, y, 92), c["glow"], 0.35)
-    s.brush.shape(circle(x, y, 64), mix(c["accent"], c["glow"], 0.35 if s.tones["accent"] != s.tones["low"] else 0.8))
+    s.brush.plain(_disc(s, x, y, 92), c["glow"], 0.35)
+    s.brush.shape(_disc(s, x, y, 64), mix(c["accent"], c["glow"], 0.35 if s.tones["accent"] != s.tones["low"] else 0.8))
 
 
 def _midday(s: Stage) -> None:
@@ -63,14 +74,14 @@ def _midday(s: Stage) -> None:
 
 
 def _night(s: Stage) -> None:
-    c, w, y = s.tones, s.width, s.horizon
-    band = f"M{-40},{y * 0.9:.0f} C{w * 0.3:.0f},{y * 0.7:.0f} {w * 0.5:.0f},{y * 0.2:.0f} {w + 60:.0f},{-40} "
-    s.brush.plain(
-        band + f"L{w + 90:.0f},{y * 0.2:.0f} C{w * 0.7:.0f},{y * 0.4:.0f} {w * 0.5:.0f},{y * 0.9:.0f} 60,{y:.0f} Z",
-        c["low"],
-        0.35,
-    )
-    _stars(s, 210, large=9)
+    """Stars everywhere, and a river of them from corner to corner."""
+    rng, river = s.rng("river"), ""
+    for _ in range(420):
+        t = rng.random()
+        x, y = s.width * (t * 1.2 - 0.1 + rng.gauss(0, 0.07)), s.horizon * (1 - t + rng.gauss(0, 0.09))
+        river += f"M{x:.1f} {y:.1f}h.1"
+    s.brush.line(river, s.tones["paper"], 1.3, 0.75)
+    _stars(s, 150, large=9)
 
 
 def _full_moon(s: Stage) -> None:
@@ -84,22 +95,20 @@ def _full_moon(s: Stage) -> None:
 
 
 def _crescent(s: Stage) -> None:
-    b, c, x, y, r = s.brush, s.tones, _side(s), s.height * 0.17, 34
-    _stars(s, 16)
-    b.shape(
-        f"M{x - 10},{y - r} C{x + 34},{y - r} {x + 34},{y + r} {x - 10},{y + r} C{x + 14},{y + r * 0.62} {x + 14},{y - r * 0.62} {x - 10},{y - r} Z",
-        c["glow"],
-    )
+    c, x, y, r = s.tones, _side(s), s.height * 0.19, 46
+    _stars(s, 18)
+    moon = f"M{x - 12},{y - r} C{x + r},{y - r} {x + r},{y + r} {x - 12},{y + r} "
+    s.brush.shape(moon + f"C{x + 0.42 * r},{y + 0.6 * r} {x + 0.42 * r},{y - 0.6 * r} {x - 12},{y - r} Z", c["glow"])
 
 
 def _rays(s: Stage) -> None:
     b, c, x, y = s.brush, s.tones, s.places[len(s.places) // 2], s.horizon - 4
-    reach, path = 900, ""
-    for i in range(0, 26, 2):
+    reach, path = 700, ""
+    for i in range(0, 14, 2):
         a, d = (math.pi + (i - 0.5 + k) * math.pi / 13 for k in (0, 1))
         path += f"M{x:.1f},{y:.1f} L{x + reach * math.cos(a):.0f},{y + reach * math.sin(a):.0f} L{x + reach * math.cos(d):.0f},{y + reach * math.sin(d):.0f} Z "
     b.plain(path, mix(c["glow"], c["accent"], 0.12), 0.8)
-    b.shape(circle(x, y, 84), mix(c["accent"], c["glow"], 0.3))
+    b.shape(_disc(s, x, y, 84), mix(c["accent"], c["glow"], 0.3))
 
 
 def _fog(s: Stage) -> None:
@@ -107,21 +116,21 @@ def _fog(s: Stage) -> None:
 
 
 def _northern_lights(s: Stage) -> None:
-    b, c, rng, w, y = s.brush, s.tones, s.rng("aurora"), s.width, s.horizon
-    _stars(s, 50)
-    colour = mix(mix("#46e0a0", c["glow"], 0.3), c["accent"], 0.12)
+    """Curtains: a waving foot, with light that fades upwards."""
+    c, rng, w, y = s.tones, s.rng("aurora"), s.width, s.horizon
+    _stars(s, 60)
+    colour = mix("#3fe0a0", c["glow"], 0.25)
     for band in range(3):
-        x, foot = -60.0, y * (0.42 + 0.17 * band)
-        phase = rng.uniform(0, 6)
-        while x < w + 60:
-            wave = foot + 34 * math.sin(x / 62 + phase) + 12 * math.sin(x / 23 + phase)
-            tall = y * (0.3 + 0.12 * math.sin(x / 40 + 2 * phase))
-            for share, alpha in ((1.0, 0.13), (0.62, 0.2), (0.3, 0.32)):
-                b.plain(rect(x, wave - tall * share, 9.5, tall * share), colour, alpha * (1 - 0.15 * band))
-            x += 9.5
+        phase, foot, tall = rng.uniform(0, 6), y * (0.38 + 0.2 * band), y * rng.uniform(0.26, 0.36)
+        xs = [-90 + (w + 180) * i / 40 for i in range(41)]
+        line = [(x, foot + 30 * math.sin(x / 58 + phase) + 11 * math.sin(x / 21 + 2 * phase)) for x in xs]
+        for step in range(7):
+            share = (1 - step / 7) ** 1.6
+            top = [(x, z - share * tall * (1 + 0.35 * math.sin(x / 26 + phase))) for x, z in reversed(line)]
+            s.brush.plain("M" + " L".join(f"{x:.0f},{z:.1f}" for x, z in line + top) + " Z", colour, 0.12)
 
 
-def _cloud(x: float, y: float, size: float) -> str:
+def _cloud(x: float, y: float, size: float, up: int = 1) -> str:
     points = (
         (-60, 0),
         (-60, -17, -38, -20, -34, -17),
@@ -132,36 +141,22 @@ def _cloud(x: float, y: float, size: float) -> str:
     text = f"M{x + points[0][0] * size:.1f},{y:.1f} "
     for p in points[1:]:
         text += (
-            "C" + " ".join(f"{x + i * size:.1f},{y + j * size:.1f}" for i, j in zip(p[::2], p[1::2], strict=True)) + " "
+            "C" + " ".join(f"{x + i * size:.1f},{y + j * size * up:.1f}" for i, j in zip(p[::2], p[1::2], strict=True)) + " "
         )
     return text + "Z"
 
 
 def _storm(s: Stage) -> None:
     b, c, rng, w, h = s.brush, s.tones, s.rng("storm"), s.width, s.height
-    x, y = _side(s), h * 0.16
-    bolt = (
-        (6, 0),
-        (-24, 74),
-        (-4, 70),
-        (-34, 150),
-        (-16, 144),
-        (-44, 218),
-        (18, 124),
-        (0, 128),
-        (28, 58),
-        (10, 62),
-        (30, 0),
-    )
-    b.plain(
-        "M" + " L".join(f"{x + i * 1.1:.1f},{y + j * min(1.15, s.horizon / 290):.1f}" for i, j in bolt) + " Z",
-        c["glow"],
-    )
-    for row, (level, colour) in enumerate(((0.2, 0.3), (0.13, 0.55), (0.05, 0.8))):
-        for i in range(5):
-            at = (i / 4 + rng.uniform(-0.1, 0.1)) * w
-            b.shape(_cloud(at, h * level, rng.uniform(1.1, 1.7)), mix(c["low"], c["ink"], colour))
-        b.plain(rect(-90, -90, w + 180, h * (level - 0.03) + 90), mix(c["low"], c["ink"], colour)) if row else None
+    x, y, long = _side(s), h * 0.16, min(1.15, s.horizon / 290)
+    bolt = ((6, 0), (-24, 74), (-4, 70), (-34, 150), (-16, 144), (-44, 218), (18, 124), (0, 128), (28, 58), (10, 62), (30, 0))
+    b.plain("M" + " L".join(f"{x + i * 1.1:.1f},{y + j * long:.1f}" for i, j in bolt) + " Z", c["glow"])
+    for level, share in ((0.2, 0.3), (0.12, 0.55), (0.05, 0.8)):
+        colour = mix(c["low"], c["ink"], share)
+        for i in range(6):
+            at = (i / 5 + rng.uniform(-0.08, 0.08)) * w
+            b.shape(_cloud(at, h * level, rng.uniform(1.0, 1.6), -1), colour)
+        b.plain(rect(-90, -90, w + 180, h * level + 91), colour)
 
 
 def _clouds(s: Stage) -> None:
@@ -179,7 +174,7 @@ def _rings(s: Stage) -> None:
     c, x, y = s.tones, _side(s), s.height * 0.3
     for i, r in enumerate((330, 285, 240, 198, 158, 120, 84)):
         s.brush.shape(
-            circle(x, y, r),
+            _disc(s, x, y, r),
             (mix(c["high"], c["glow"], 0.25 + 0.1 * i), mix(c["high"], c["accent"], 0.2 + 0.06 * i))[i % 2],
         )
     s.brush.shape(circle(x, y, 48), c["glow"])
@@ -198,7 +193,10 @@ def _eclipse(s: Stage) -> None:
     b.shape(circle(x, y, 53), mix(c["ink"], "#000000", 0.35))
 
 
-def _beam(s: Stage) -> None:
+def beam(s: Stage) -> None:
+    """Draw the beam of light, before the subject that it falls on."""
+    if s.light != "a beam of light from above":
+        return
     b, c, x, r = s.brush, s.tones, s.places[len(s.places) // 2], s.subject.half * s.size
     start = s.width * (0.1 if x > s.width * 0.5 else 0.9)
     for spread, alpha in ((1.7, 0.3), (1.2, 0.5)):
@@ -229,7 +227,7 @@ _LIGHTS = {
     "drifting white clouds": _clouds,
     "rings of light around the sun": _rings,
     "an eclipsed sun": _eclipse,
-    "a beam of light from above": _beam,
+    "a beam of light from above": lambda s: None,
 }
 
 

@@ -52,7 +52,7 @@ def _frame(b: Brush, w: float, h: float, inset: float, width: float, colour: str
 
 
 def _thin(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
-    colour = _readable(b, b.tones["high"])
+    colour = _readable(b, b.tones["top"])
     _frame(b, w, h, 15, 2.6, colour)
 
 
@@ -70,7 +70,7 @@ def _below(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
 
 
 def _above(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
-    colour, size = _readable(b, b.tones["high"]), 17.0
+    colour, size = _readable(b, b.tones["top"]), 17.0
     long = _width(title, 4.6) * size / 6
     _letter(b, title, (w - long) / 2, 27, size, 0.95, colour, 4.6)
     for x in ((w - long) / 2 - 64, (w + long) / 2 + 14):
@@ -167,12 +167,9 @@ def _stamp(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
 def _stripes(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     c = b.tones
     for i, colour in enumerate((c["line"], c["accent"], c["glow"], c["mid"], c["page"])):
-        z = h * 0.98 - 17 * (4 - i)
-        path = f"M-20,{z:.0f} C{w * 0.45 + 9 * i:.0f},{z:.0f} {w * 0.62 + 9 * i:.0f},{z - 20:.0f} {w * 0.72 + 17 * i:.0f},{h * 0.5:.0f} "
-        path += (
-            f"C{w * 0.76 + 17 * i:.0f},{h * 0.3:.0f} {w * 0.78 + 17 * i:.0f},{h * 0.1:.0f} {w * 0.78 + 17 * i:.0f},-20"
-        )
-        b.plain(path, "none", 1, f' stroke="{colour}" stroke-width="17.6"')
+        x, y = w * 0.84 + 13 * i, h * 0.88 + 13 * i
+        path = f"M-20,{y:.0f} L{w * 0.5:.0f},{y:.0f} C{w * 0.7:.0f},{y:.0f} {x:.0f},{h * 0.8 + 8 * i:.0f} {x:.0f},{h * 0.6:.0f} L{x:.0f},-20"
+        b.plain(path, "none", 1, f' stroke="{colour}" stroke-width="13.6"')
 
 
 def _nothing(b: Brush, w: float, h: float, title: str, rng: Random) -> None:

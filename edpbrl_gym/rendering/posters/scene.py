@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.rendering.posters.brush import Brush, rect
 from edpbrl_gym.rendering.posters.colours import LIGHTS, mix, palette, tones
-from edpbrl_gym.rendering.posters.compositions import COMPOSITIONS, Composition, leaves, window
+from edpbrl_gym.rendering.posters.compositions import COMPOSITIONS, Composition, leaves, wall, window
 from edpbrl_gym.rendering.posters.grounds import far, foot, near
-from edpbrl_gym.rendering.posters.lights import sky, weather
+from edpbrl_gym.rendering.posters.lights import beam, sky, weather
 from edpbrl_gym.rendering.posters.ornaments import ORNAMENTS
 from edpbrl_gym.rendering.posters.stage import Stage
 from edpbrl_gym.rendering.posters.subjects import draw_subject, subject
@@ -52,11 +51,10 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
             hole = f"M{left + r},{top} L{x - r:.1f},{top} Q{x:.1f},{top} {x:.1f},{top + r} L{x:.1f},{y - r:.1f} Q{x:.1f},{y:.1f} {x - r:.1f},{y:.1f} L{left + r},{y:.1f} Q{left},{y:.1f} {left},{y - r:.1f} L{left},{top + r} Q{left},{top} {left + r},{top} Z"
         page.plain(rect(-99, -99, page_w + 198, page_h + 198) + hole, c["page"], 1, ' fill-rule="evenodd"')
     rng = Random(derive_seed(seed, "posters", "page"))
-    if manner == "wash":
-        overlay(page, page_w, page_h, rng)
+    form = COMPOSITIONS[chosen["composition"]].form
+    c["top"] = wall(form, c) if window(form, w, h) else c["high"]  # behind what is written there
     ornament.draw(page, page_w, page_h, subject(chosen["subject"]).title, rng)
-    if manner != "wash":
-        overlay(page, page_w, page_h, rng)
+    overlay(page, page_w, page_h, rng, page=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {page_w:.2f} {page_h:.2f}" preserveAspectRatio="none">{"".join(page.parts)}</svg>'
@@ -76,27 +74,20 @@ def _picture(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) ->
             x, y = (i % 2) * (w + gap) / 2, (i // 2) * (h + gap) / 2
             cell = [f'<g clip-path="url(#cell{i})">{"".join(own.parts)}</g>']
             b.group(f"translate({x:.1f} {y:.1f}) scale({scale_x:.4f} {scale_y:.4f})", cell)
+        overlay(b, w, h, Random(derive_seed(seed, "posters", "print")), page=False)
         return
     own = Brush(b.manner, b.tones, b._rng)
     _landscape(own, chosen, how, w, h, seed)
     path = window(how.form, w, h)
     if how.form == "tilt":
         b.group(f"rotate(-13 {w / 2:.1f} {h / 2:.1f})", own.parts)
-    elif path:
-        c = b.tones
-        wall = {"round": c["page"], "strip": c["page"], "panels": c["page"], "arch": mix(c["near"], c["ink"], 0.15)}[
-            how.form
-        ]
-        b.parts += own.parts
-        b.plain(rect(-99, -99, w + 198, h + 198) + path, wall, 1, ' fill-rule="evenodd"')
-        b.plain(
-            path,
-            "none",
-            1,
-            f' stroke="{c["accent"] if how.form in ("arch", "round") else c["line"]}" stroke-width="{4 if how.form in ("arch", "round") else 1.5}"',
-        )
     else:
         b.parts += own.parts
+    overlay(b, w, h, Random(derive_seed(seed, "posters", "print")), page=False)
+    if path:
+        c, thick = b.tones, 4 if how.form in ("arch", "round") else 1.5
+        b.plain(rect(-99, -99, w + 198, h + 198) + path, wall(how.form, c), 1, ' fill-rule="evenodd"')
+        b.plain(path, "none", 1, f' stroke="{c["accent"] if thick > 2 else c["line"]}" stroke-width="{thick}"')
 
 
 def _turned(c: dict[str, str], turn: int) -> dict[str, str]:
@@ -121,14 +112,15 @@ def _landscape(b: Brush, chosen: dict[str, str], how: Composition, w: float, h: 
         size = min(size, w * 0.34 / which.half)
     else:
         size = min(size, w * 0.46 / which.half * max(1.0, how.size))
-    horizon = h * how.horizon
+    horizon, view = h * how.horizon, {"strip": 0.3, "round": 0.75, "arch": 0.6}.get(how.form, 1.0)
     if which.stands == "air":
         base = h * how.air + 50 * size
     elif which.stands == "ridge":
-        base = horizon + 2
+        base = horizon + 2 * (how.base > 0)
     else:
         base = horizon + (h - horizon) * how.base
-    stage = Stage(b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed)
+    stage = Stage(b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed, view)
+    stage.floor = horizon if how.form == "mirror" else h + 90
     behind = sky(stage)
     far(stage)
     if which.stands == "ridge" and how.form != "mirror":
@@ -137,6 +129,7 @@ def _landscape(b: Brush, chosen: dict[str, str], how: Composition, w: float, h: 
         _mirror(stage, behind)
     else:
         near(stage)
+        beam(stage)
         if which.stands != "ridge":
             if how.horizon < 0.5 and which.stands != "air":
                 behind = mix(b.tones["mid"], b.tones["near"], 0.5)
@@ -155,11 +148,9 @@ def _subjects(s: Stage, behind: str) -> None:
 def _mirror(s: Stage, behind: str) -> None:
     """Draw the subject on the horizon, and below it all that is above, darker and broken by ripples."""
     b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
-    _subjects(replace(s, base=y if s.subject.stands != "air" else s.base), behind)
-    above = "".join(b.parts)
-    b.parts.clear()
-    b.add(f'<clipPath id="above"><rect x="-90" y="-90" width="{w + 180:.0f}" height="{y + 90:.1f}"/></clipPath>')
-    b.add(f'<g id="above-water" clip-path="url(#above)">{above}</g>')
+    _subjects(s, behind)
+    b.parts = [f'<g id="above-water">{"".join(b.parts)}</g>']
+    b.plain(rect(-90, y, w + 180, h - y + 90), c["near"])
     b.add(f'<use href="#above-water" transform="matrix(1 0 0 -1 0 {2 * y:.1f})"/>')
     b.plain(rect(-90, y, w + 180, h - y + 90), mix(c["mid"], c["near"], 0.4), 0.42)
     b.plain(rect(-90, y - 1.2, w + 180, 2.4), c["paper"], 0.8)

@@ -28,6 +28,8 @@ class Stage:
         light: The token of the light.
         mood: What it does (``LIGHTS``).
         seed: Of all details.
+        view: Share of the width that a window shows.
+        floor: The y down to which sky and far land are drawn.
     """
 
     brush: Brush
@@ -41,6 +43,8 @@ class Stage:
     light: str
     mood: str
     seed: int
+    view: float = 1.0
+    floor: float = 999.0
 
     @property
     def tones(self) -> dict[str, str]:

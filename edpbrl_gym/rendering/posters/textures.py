@@ -12,6 +12,8 @@ from edpbrl_gym.rendering.posters.colours import mix
 
 __all__ = ["MANNERS", "overlay"]
 
+_CRISP = ' shape-rendering="crispEdges"'  # several times quicker for thousands of small shapes, and smaller files
+
 MANNERS: dict[str, str] = {
     "smooth flat colour": "smooth",
     "grainy riso print": "grain",
@@ -46,7 +48,7 @@ def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
     turn = rng.randrange(4)
     for number, count, colour, alpha in ((1, 1700, b.tones["line"], 0.42), (2, 1300, b.tones["page"], 0.6)):
         b.add(
-            f'<defs><path id="specks{number}" d="M0 0{_specks(count, 1.2, number)}" fill="{colour}" fill-opacity="{alpha}"/></defs>'
+            f'<defs><path id="specks{number}" d="M0 0{_specks(count, 1.2, number)}" fill="{colour}" fill-opacity="{alpha}"{_CRISP}/></defs>'
         )
         for i, (x, y) in enumerate((x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)):
             b.add(
@@ -55,21 +57,19 @@ def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
 
 
 def _halftone(b: Brush, w: float, h: float, rng: Random) -> None:
-    gap, turn, reach = 8.5, 0.47, 0.5 * (w + h)
-    dots = ["", ""]
-    for i in range(int(2 * reach / gap)):
-        for j in range(int(2 * reach / gap)):
-            u, v = (j + i % 2 / 2) * gap - reach, i * gap * 0.87 - reach
-            x, y = w / 2 + u * math.cos(turn) - v * math.sin(turn), h / 2 + u * math.sin(turn) + v * math.cos(turn)
-            if -4 < x < w + 4 and -4 < y < h + 4:
-                level = min(1.0, max(0.0, y / h))
-                for k, r in enumerate((gap * 0.46 * level**0.7, gap * 0.44 * (1 - level) ** 1.3)):
-                    if r > 0.4:
-                        dots[k] += (
-                            f"M{x - r:.1f} {y:.1f}a{r:.1f} {r:.1f} 0 1 0 {2 * r:.1f} 0a{r:.1f} {r:.1f} 0 1 0 {-2 * r:.1f} 0"
-                        )
-    b.plain(dots[0], b.tones["line"], 0.34)
-    b.plain(dots[1], b.tones["page"], 0.5)
+    """Rows of dots on a slant: light ones that shrink from above, dark ones that grow below."""
+    gap, reach, rows = 9.0, 0.75 * max(w, h), []
+    for i in range(int(2 * reach / (gap * 0.87))):
+        y = i * gap * 0.87 - reach
+        level = min(1.0, max(0.0, 0.5 + y / (1.25 * max(w, h))))
+        width, colour = gap * (1.0 - 1.75 * level), b.tones["page"]
+        if level > 0.5:
+            width, colour = gap * (1.8 * level - 0.75), b.tones["line"]
+        dots = "".join(f"M{x * gap + i % 2 * gap / 2 - reach:.1f} {y:.1f}h.1" for x in range(int(2 * reach / gap)))
+        if width > 0.8:
+            rows.append(f'<path d="{dots}" stroke="{colour}" stroke-width="{width:.1f}"/>')
+    turn = f"translate({w / 2:.0f} {h / 2:.0f}) rotate(24)"
+    b.group(turn, rows, ' fill="none" stroke-linecap="round" stroke-opacity=".38"' + _CRISP)
 
 
 def _woodcut(b: Brush, w: float, h: float, rng: Random) -> None:
@@ -89,41 +89,29 @@ def _woodcut(b: Brush, w: float, h: float, rng: Random) -> None:
 
 
 def _engraved(b: Brush, w: float, h: float, rng: Random) -> None:
-    """Fine lines of two directions that swell."""
-    paths = ["", ""]
-    for i in range(int(h / 3.1) + 1):
-        y, thick = i * 3.1, 0.55 + 0.45 * math.sin(i / 9)
-        paths[0] += (
-            f"M0 {y:.1f}Q{w / 4:.0f} {y + 9:.1f} {w / 2:.0f} {y:.1f}T{w:.0f} {y:.1f}v{thick + 0.5:.1f}Q{0.75 * w:.0f} {y - 8 + thick:.1f} {w / 2:.0f} {y + thick + 0.5:.1f}T0 {y + thick:.1f}z"
-        )
-    for i in range(int((w + h) / 4.4)):
-        x = i * 4.4 - h
-        paths[1] += f"M{x:.1f} {h:.0f}L{x + h:.1f} 0h.8L{x + 0.8:.1f} {h:.0f}z"
-    b.plain(paths[0], b.tones["page"], 0.62)
-    b.plain(paths[1], b.tones["line"], 0.5)
+    """Fine light lines that swell, crossed by dark ones."""
+    light, dark, gap = "", "", 4.0
+    for i in range(int(h / gap) + 1):
+        y, thick = i * gap, 1.3 + 0.9 * math.sin(i / 7)
+        light += f"M0 {y:.1f}L{w / 2:.0f} {y + 7:.1f} {w:.0f} {y:.1f}v{thick:.1f}L{w / 2:.0f} {y + 7 + thick:.1f} 0 {y + thick:.1f}z"
+    for i in range(int((w + h) / 5)):
+        x = i * 5 - h
+        dark += f"M{x:.0f} {h:.0f}l{h:.0f} {-h:.0f}h1l{-h:.0f} {h:.0f}z"
+    b.plain(light, b.tones["page"], 0.6, _CRISP)
+    b.plain(dark, b.tones["line"], 0.55, _CRISP)
 
 
 def _worn(b: Brush, w: float, h: float, rng: Random) -> None:
-    c = b.tones
-    b.plain(rect(0, 0, w, h), "#e3c38f", 0.26)
-    b.add(
-        '<radialGradient id="worn"><stop offset=".62" stop-color="#7a5326" stop-opacity="0"/><stop offset="1" stop-color="#5d3c17" stop-opacity=".62"/></radialGradient>'
-    )
-    b.plain(rect(0, 0, w, h), "url(#worn)")
-    for _ in range(7):
-        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(12, 46)
-        b.plain(circle(x, y, r, r * rng.uniform(0.7, 1)), "#8a5e2b", 0.13, ' stroke="#6b4419"')
+    """Yellowed paper with dark edges, folds and places where the ink came off."""
+    b.plain(rect(0, 0, w, h), "#e8cd9c", 0.2)
+    for i in range(9):
+        b.line(rect(0, 0, w, h), "#5d3c17", 64 - 7 * i, 0.075)
+    flakes = f"M0 0{_specks(300, 2.6, 3)}"
+    b.plain(flakes, b.tones["page"], 0.8, f' transform="scale({w / 250:.2f} {h / 250:.2f})"' + _CRISP)
     for x0, y0, x1, y1 in ((w / 2, 0, w / 2, h), (0, h / 3, w, h / 3), (0, 2 * h / 3, w, 2 * h / 3)):
-        bend = [rng.uniform(-2, 2) for _ in range(2)]
-        fold = f"M{x0:.0f},{y0:.0f} L{(x0 + x1) / 2 + bend[0]:.1f},{(y0 + y1) / 2 + bend[1]:.1f} L{x1:.0f},{y1:.0f}"
-        b.line(fold, c["page"], 2.2, 0.62)
-        b.line(fold, "#5d3c17", 0.8, 0.5, ' transform="translate(1.4 1.2)"')
-    scratches = ""
-    for _ in range(46):
-        x, y, a = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(0, math.tau)
-        scratches += f"M{x:.0f},{y:.0f} l{rng.uniform(4, 34) * math.cos(a):.1f},{rng.uniform(4, 34) * math.sin(a):.1f} "
-    b.line(scratches, c["page"], 1.1, 0.6)
-    b.plain(f"M0 0{_specks(420, 2.2, 3)}", c["page"], 0.7, f' transform="scale({w / 250:.2f} {h / 250:.2f})"')
+        fold = f"M{x0:.0f},{y0:.0f} Q{w / 2 + rng.uniform(-4, 4):.1f},{(y0 + y1) / 2 + rng.uniform(-4, 4):.1f} {x1:.0f},{y1:.0f}"
+        b.line(fold, b.tones["page"], 2.6, 0.75)
+        b.line(fold, "#5d3c17", 0.9, 0.5, ' transform="translate(1.6 1.4)"')
 
 
 def _linen(b: Brush, w: float, h: float, rng: Random) -> None:
@@ -132,50 +120,35 @@ def _linen(b: Brush, w: float, h: float, rng: Random) -> None:
         at, thick = [i * gap + rng.uniform(-0.7, 0.7) for _ in range(2)], [rng.uniform(0.8, 2.3) for _ in range(2)]
         paths[0] += f"M0 {at[0]:.1f}h{w:.0f}v{thick[0]:.1f}h{-w:.0f}z"
         paths[1] += f"M{at[1]:.1f} 0v{h:.0f}h{thick[1]:.1f}v{-h:.0f}z"
-    b.plain(paths[0], b.tones["page"], 0.4)
-    b.plain(paths[1], b.tones["line"], 0.32)
+    b.plain(paths[0], b.tones["page"], 0.4, _CRISP)
+    b.plain(paths[1], b.tones["line"], 0.32, _CRISP)
 
 
 def _strokes(b: Brush, w: float, h: float, rng: Random) -> None:
-    for i in range(110):
-        x, y, long = rng.uniform(-60, w), rng.uniform(0, h), rng.uniform(60, 190)
-        drop, colour = rng.uniform(-18, 10), (b.tones["page"], b.tones["ink"])[i % 2]
-        for hair in range(4):
-            z = y + hair * 3.3
-            path = f"M{x + rng.uniform(-9, 9):.0f},{z:.0f} q{long * 0.5:.0f},{drop:.0f} {long + rng.uniform(-24, 24):.0f},{drop * 0.3:.0f}"
-            b.line(path, colour, rng.uniform(1.6, 3.4), 0.16)
+    """Strokes of a wide brush, each of a few hairs."""
+    paths = {(tone, width): "" for tone in ("page", "ink") for width in (1.6, 3.2, 5.0)}
+    for i in range(64):
+        x, y, long, drop = rng.uniform(-80, w), rng.uniform(0, h), rng.uniform(90, 300), rng.uniform(-26, 14)
+        for hair in range(5):
+            left, right = x + rng.uniform(-12, 12), long + rng.uniform(-30, 30)
+            hairs = f"M{left:.0f} {y + 4.4 * hair:.0f}q{right / 2:.0f} {drop:.0f} {right:.0f} {drop * 0.3:.0f}"
+            paths[("page", "ink")[i % 2], rng.choice((1.6, 3.2, 5.0))] += hairs
+    for (tone, width), path in paths.items():
+        b.line(path, b.tones[tone], width, 0.2 if tone == "page" else 0.15)
 
 
 def _wash(b: Brush, w: float, h: float, rng: Random) -> None:
-    c = b.tones
-    for i in range(16):
-        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(30, 95)
-        path = (
-            "M"
-            + " L".join(
-                f"{x + r * rng.uniform(0.82, 1.1) * math.cos(a / 9 * math.tau):.0f},{y + r * rng.uniform(0.6, 0.9) * math.sin(a / 9 * math.tau):.0f}"
-                for a in range(9)
-            )
-            + " Z"
-        )
-        b.plain(
-            path,
-            c["page"] if i % 3 else mix(c["mid"], c["page"], 0.2),
-            0.16,
-            f' stroke="{c["page"]}" stroke-width="6" stroke-linejoin="round"',
-        )
-    edge, inner = 16, ""
-    for i in range(80):  # the edge of what was painted
-        t = i / 20 % 1
-        x, y = ((t * w, 0), (w, t * h), (w - t * w, h), (0, h - t * h))[i // 20]
-        dx, dy = ((0, 1), (-1, 0), (0, -1), (1, 0))[i // 20]
-        inner += f" L{x + dx * (edge + rng.uniform(-7, 5)):.0f},{y + dy * (edge + rng.uniform(-7, 5)):.0f}"
-    b.plain(
-        f"M-2,-2 L{w + 2:.0f},-2 L{w + 2:.0f},{h + 2:.0f} L-2,{h + 2:.0f} Z M{inner[2:]} Z",
-        c["page"],
-        1,
-        ' fill-rule="evenodd"',
-    )
+    """Pale blooms where water stood, and the uneven edge of what was painted."""
+    for _ in range(9):
+        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(30, 110)
+        for share in (1.0, 0.86, 0.7):
+            b.plain(circle(x, y, r * share, r * share * 0.7), b.tones["page"], 0.05)
+    points = []
+    for i in range(88):
+        t, inside = i / 22 % 1, 16 + rng.uniform(-6, 4)
+        x, y = ((t * w, inside), (w - inside, t * h), (w - t * w, h - inside), (inside, h - t * h))[i // 22]
+        points.append(f"{x:.0f},{y:.0f}")
+    b.plain(f"{rect(-99, -99, w + 198, h + 198)} M{' L'.join(points)} Z", b.tones["page"], 1, ' fill-rule="evenodd"')
 
 
 def _mosaic(b: Brush, w: float, h: float, rng: Random) -> None:
@@ -185,12 +158,12 @@ def _mosaic(b: Brush, w: float, h: float, rng: Random) -> None:
         for j in range(int(h / side) + 1):
             groups[rng.randrange(4)].append(f"M{i * side:g},{j * side:g}h{side}v{side}h-{side}z")
     for tiles, (colour, alpha) in zip(
-        groups, (("#ffffff", 0.2), (c["line"], 0.2), (c["accent"], 0.08), (c["page"], 0.1)), strict=True
+        groups, (("#ffffff", 0.13), (c["line"], 0.13), (c["accent"], 0.05), (c["page"], 0.06)), strict=True
     ):
-        b.plain("".join(tiles), colour, alpha)
+        b.plain("".join(tiles), colour, alpha, _CRISP)
     lines = "".join(f"M{i * side + rng.uniform(-0.7, 0.7):.1f},0V{h:.0f}" for i in range(int(w / side) + 1))
     lines += "".join(f"M0,{j * side + rng.uniform(-0.7, 0.7):.1f}H{w:.0f}" for j in range(int(h / side) + 1))
-    b.line(lines, mix(c["page"], c["line"], 0.14), 1.7, 0.9)
+    b.line(lines, mix(c["page"], c["line"], 0.14), 1.5, 0.9, _CRISP)
 
 
 _OVERLAYS: dict[str, Callable[[Brush, float, float, Random], None]] = {
@@ -206,7 +179,7 @@ _OVERLAYS: dict[str, Callable[[Brush, float, float, Random], None]] = {
 }
 
 
-def overlay(brush: Brush, width: float, height: float, rng: Random) -> None:
-    """Draw what the texture adds over the whole page."""
-    if brush.manner in _OVERLAYS:
+def overlay(brush: Brush, width: float, height: float, rng: Random, *, page: bool) -> None:
+    """Draw what the texture adds over the picture, or what it adds over the whole page with its margins."""
+    if brush.manner in _OVERLAYS and page == (brush.manner in ("grain", "worn", "linen")):
         _OVERLAYS[brush.manner](brush, width, height, rng)
