@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from edpbrl_gym.asking.conversation import Asked, Certainty, Conversation
+from edpbrl_gym.asking.ending import PAGE, PAIRS, PROMPTS, TASTE, WILDCARDS
 from edpbrl_gym.likelihood import Input
 from edpbrl_gym.likelihood import Response as Said
 from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_form, parse_response
@@ -61,13 +62,13 @@ _KEEP = {"Cache-Control": "private, max-age=86400"}
 _LANGUAGES = ["en", *(code for code in available_languages() if code != "en")]
 _NOTICES = ("already", "taken_back", "undone", "nothing_to_undo")
 _FILES = {
-    "page.html": "page",
-    "prompts.txt": "prompts",
-    "wildcards.txt": "wildcards",
-    "taste.safetensors": "taste",
-    "pairs.zip": "pairs",
+    "page": PAGE,
+    "prompts": PROMPTS,
+    "wildcards": f"{WILDCARDS}/prompt.txt",
+    "taste": TASTE,
+    "pairs": f"{PAIRS}/pairs.parquet",
 }
-"""Files of the last page, and the names of their messages."""
+"""Files of the last page, by the names of their messages."""
 _HINTS = {"option": "ask_keys_best", "levels": "ask_keys_levels"}
 
 
@@ -142,7 +143,7 @@ def create_asking_app(
         ("POST", "/start", _agree),
         ("POST", "/finish", _finish),
         ("GET", "/end", _end),
-        ("GET", "/files/{name}", _file),
+        ("GET", "/files/{kind}", _file),
     ]
     application = Starlette(
         routes=[
@@ -264,8 +265,13 @@ def _question(site: _Site, request: Request, form: dict[str, str]) -> Response:
         share=0 if certainty is None else max(0.0, round(2 * certainty.accuracy - 1, 3)),
         notice=messages(notice) if notice in known else None,
         immediate=immediate,
+        shape=_shape(site),
         swipe=immediate and shown.inputs[0].levels == 2,
     )
+
+
+def _shape(site: _Site) -> str:
+    return "" if site.pictures is None else f"is-{site.pictures.shape}"
 
 
 def _shown(site: _Site, asked: Asked, messages: Messages) -> QuestionView:
@@ -430,13 +436,16 @@ def _end(site: _Site, request: Request, form: dict[str, str]) -> Response:
         best=best,
         words=words,
         sure=sure,
-        files=[{"name": name, "kind": kind} for name, kind in _FILES.items() if (site.folder / name).is_file()],
+        files=[kind for kind, name in _FILES.items() if (site.folder / name).is_file()] if done else [],
+        shape=_shape(site),
+        later=not site.conversation.published,
         folder=str(site.folder),
     )
 
 
 def _best(site: _Site, text: str, share: float, messages: Messages) -> _Best:
-    parts, rounded = tuple(text.split(SEPARATOR)), min(99, int(100 * share))
+    own = text.removeprefix(f"{site.title}{SEPARATOR}") if site.title else text  # all are of the same subject
+    parts, rounded = tuple(own.split(SEPARATOR)), min(99, int(100 * share))
     if site.pictures is None:
         return _Best(parts, rounded, None, False, None)
     coming, failed = _drawing(site.pictures, text, messages)
@@ -444,7 +453,8 @@ def _best(site: _Site, text: str, share: float, messages: Messages) -> _Best:
 
 
 def _file(site: _Site, request: Request, form: dict[str, str]) -> Response:
-    name = request.path_params["name"]
-    if name not in _FILES or not (site.folder / name).is_file():
+    name = _FILES.get(request.path_params["kind"])
+    if name is None or not (site.folder / name).is_file():
         raise HTTPException(404)
-    return FileResponse(site.folder / name, filename=name, content_disposition_type="attachment")
+    file = site.folder / name
+    return FileResponse(file, filename=name.replace("/", "-"), content_disposition_type="attachment")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,9 @@ class Conversation:
         format: Format of the answers.
         make: Makes the session: a new one without a folder, or that of a folder; loads all that it needs.
         keep: Saves a new session on the disk.
-        conclude: Writes what was learnt and returns it; None: nothing was learnt yet.
+        conclude: Writes what was learnt and returns it, None: nothing yet; it is given what to hold while it reads the
+            session.
+        publish: Writes what takes longer, such as pictures; it is given a function that says whether to hurry.
         opening: The first questions; None: the session goes on.
         ahead: Is told texts that may be shown next; returns whether it is of use to be told more.
         failed: Is called where the session could not be made.
@@ -91,7 +94,8 @@ class Conversation:
         make: Callable[[], Session],
         *,
         keep: Callable[[Session], object],
-        conclude: Callable[[Session], Ending | None],
+        conclude: Callable[[Session, AbstractContextManager[object]], Ending | None],
+        publish: Callable[[Ending, Callable[[], bool]], object] = lambda ending, stopping: None,
         opening: Opening | None = None,
         ahead: Callable[[Sequence[str]], bool] = lambda texts: False,
         failed: Callable[[BaseException], object] = lambda error: None,
@@ -101,7 +105,8 @@ class Conversation:
         self.opening = opening
         self.session: Session | None = None
         self.failure: BaseException | None = None
-        self._make, self._keep, self._conclude, self._ahead, self._failed = make, keep, conclude, ahead, failed
+        self._make, self._keep, self._ahead, self._failed = make, keep, ahead, failed
+        self._conclude, self._publish = conclude, publish
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._answers = _Answers()
@@ -109,6 +114,7 @@ class Conversation:
         self._certainty: tuple[int, Certainty | None] = (-1, None)
         self._version = 0  # of the answers
         self._ending: tuple[int, Ending | None] | None = None
+        self._published = -1
         self._wanted = False
         self._closing = False
         if opening is not None:
@@ -187,8 +193,14 @@ class Conversation:
     def finish(self) -> None:
         """Let the thread write what was learnt."""
         with self._changed:
-            self._wanted = True
-            self._changed.notify_all()
+            if not self.ending[0]:
+                self._wanted = True
+                self._changed.notify_all()
+
+    @property
+    def published(self) -> bool:
+        """Whether what takes longer is written too."""
+        return self._published == self._version
 
     @property
     def ending(self) -> tuple[bool, Ending | None]:
@@ -209,9 +221,10 @@ class Conversation:
         self._thread.join()
         if self.failure is not None:
             raise self.failure
-        done, ending = self.ending
         assert self.session is not None
-        return ending if done else self._conclude(self.session)
+        if not self.ending[0] or not self.published:
+            self._end(self.session)
+        return self.ending[1]
 
     # within the lock
 
@@ -232,8 +245,8 @@ class Conversation:
         try:
             self._begin()
             while self._wait():
-                if self._wanted:
-                    self._end()
+                if self._wanted and self.session is not None:
+                    self._end(self.session)
                 else:
                     self._think()
         except BaseException as error:
@@ -290,10 +303,13 @@ class Conversation:
                 texts = [session.vocabulary.tokens[0][token] for token in tokens.tolist()]
             self._ahead(texts)
 
-    def _end(self) -> None:
-        session = self.session
-        assert session is not None
-        with self._lock:  # whoever goes on answering meanwhile waits
-            version = self._version
-            ending = self._conclude(session)
-            self._wanted, self._ending = False, (version, ending)
+    def _end(self, session: Session) -> None:
+        """Write what was learnt; answers may come meanwhile."""
+        self._wanted, version = False, self._version
+        done, ending = self.ending
+        if not done:
+            ending = self._conclude(session, self._lock)
+            self._ending = version, ending
+        if ending is not None:
+            self._publish(ending, lambda: self._closing)
+        self._published = version

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from edpbrl_gym.study.pictures import Pictures
 
 __all__ = ["Paid", "PoolPictures"]
+
+
+_PAUSE = 0.1  # seconds between two looks at what is drawn
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,14 @@ class PoolPictures:
         pictures: Draws them.
         texts: The items of the pool.
         paid: What a person must agree to before the first picture is drawn; None: nothing.
+        shape: "tall", "wide" or "square", of all pictures, or "mixed".
     """
 
-    def __init__(self, pictures: Pictures, texts: Sequence[str], *, paid: Paid | None = None) -> None:
+    def __init__(
+        self, pictures: Pictures, texts: Sequence[str], *, paid: Paid | None = None, shape: str = "mixed"
+    ) -> None:
         self._pictures, self._texts = pictures, tuple(texts)
-        self.paid = paid
+        self.paid, self.shape = paid, shape
         self._begun = False
 
     def agree(self) -> None:
@@ -65,6 +72,14 @@ class PoolPictures:
         """Draw pictures of the next question."""
         if self.paid is None:
             self._pictures.ahead(texts)
+
+    def wait(self, texts: Sequence[str], stopping: Callable[[], bool], *, soon: bool = True) -> None:
+        """Draw pictures and wait for them, until ``stopping`` says that there is no time."""
+        while self.paid is not None and not stopping():
+            sleep(_PAUSE)
+        self._pictures.ahead(texts, soon=soon)
+        while not stopping() and not all(self.drawn(text) for text in texts):
+            sleep(_PAUSE)
 
     def drawn(self, text: str) -> bool:
         """Whether the picture of a text was drawn or has failed."""

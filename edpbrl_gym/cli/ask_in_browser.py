@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edpbrl_gym.cli.ask_folder import OPENING, SESSION, AskSettings, begun, open_session, write_settings
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ask_in_browser", "has_display"]
 
 _PATIENCE = 4.0  # seconds until the session is made, if nobody has seen the first question by then
+_IMAGE_ENCODER = "efficientnet-lite0"
 _GRACE = 1  # seconds that open requests get when the server stops
 
 
@@ -48,7 +49,8 @@ class _Asked:
             drawing = options.drawing
             self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {})
             drawn = Pictures(self.renderer, settings.seed)
-            self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer))
+            shape = _shape(self.renderer.describe())
+            self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)
 
     def _pool(self) -> Vocabulary:
         from edpbrl_gym.pictures.pool import load_pictures, prompt_pool
@@ -91,7 +93,7 @@ class _Asked:
 
     def encoder(self) -> TextEncoder:
         """The encoder of the items."""
-        from edpbrl_gym.features import load_encoder
+        from edpbrl_gym.features import load_encoder, load_image_encoder
 
         text = load_encoder(self.settings.encoder)
         if not self.by_items:
@@ -99,9 +101,12 @@ class _Asked:
         from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of
 
         assert self.renderer is not None and self.settings.features is not None
-        return features_of(self.settings.features, text, DrawnEncoder(self.renderer, seed=self.settings.seed))
+        assert self.pictures is not None  # drawn here: the encoder would keep the renderer from the page
+        self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
+        drawn = DrawnEncoder(self.renderer, load_image_encoder(_IMAGE_ENCODER), seed=self.settings.seed)
+        return features_of(self.settings.features, text, drawn)
 
-    def conclude(self, session: Session) -> Ending | None:
+    def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
         """Write what was learnt."""
         from edpbrl_gym.asking.ending import conclude
 
@@ -111,12 +116,32 @@ class _Asked:
             count=self.options.count,
             whole=None if self.settings.pool is None else self.whole,
             by_items=self.by_items,
+            wildcards=True,
+            reading=reading,
         )
+
+    def publish(self, ending: Ending, stopping: Callable[[], bool]) -> None:
+        """Write what needs pictures, when they are drawn or there is no time to wait for them."""
+        from edpbrl_gym.asking.ending import keep_pictures
+
+        if self.pictures is not None:
+            self.pictures.wait([one.text for one in ending.best], stopping)
+        png = (lambda text: None) if self.pictures is None else self.pictures.png
+        subject = self.settings.subject
+        keep_pictures(ending, self.options.out, png, title=subject or "", subject=subject)
 
     def close(self) -> None:
         """Stop drawing."""
         if self.pictures is not None:
             self.pictures.close()
+
+
+def _shape(settings: dict[str, Any]) -> str:
+    """Of the pictures of a renderer."""
+    width, height = settings.get("width"), settings.get("height")
+    if not isinstance(width, int) or not isinstance(height, int):
+        return "mixed" if settings.get("model") == "folder" else "square"
+    return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
 
 
 def _most(vocabulary: Vocabulary) -> int:
@@ -161,6 +186,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
                 make,
                 keep=lambda session: session.save(out / SESSION),
                 conclude=asked.conclude,
+                publish=asked.publish,
                 opening=opening,
                 ahead=(lambda texts: False) if asked.pictures is None else asked.pictures.ahead,
                 failed=stop,

@@ -17,6 +17,7 @@ function begin() {
     });
   }
   if (document.querySelector("[data-pending]")) awaitStyle();
+  if (document.querySelector("#files[data-later]")) awaitFiles();
   for (const picture of document.querySelectorAll("img[data-coming]")) awaitPicture(picture);
   const question = document.querySelector("form[data-question]");
   if (!question) return;
@@ -215,6 +216,17 @@ async function awaitStyle() {
     begin();
     const heading = document.querySelector("#style h2");
     if (heading) setTimeout(() => (said.textContent = heading.textContent), 100);
+  }
+}
+
+// Files that are written when the pictures are drawn.
+async function awaitFiles() {
+  for (let list; (list = document.querySelector("#files[data-later]")); ) {
+    await new Promise((go) => setTimeout(go, 1000));
+    const [, text] = await insist(location.href, {}, 30, () => {});
+    const files = new DOMParser().parseFromString(text, "text/html").getElementById("files");
+    if (!files) return;
+    list.replaceWith(document.importNode(files, true));
   }
 }
 
