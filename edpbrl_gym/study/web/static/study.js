@@ -386,6 +386,7 @@ function zoom(form, signal) {
       const box = dialog(form, picture, form.dataset.close, () => {});
       box.addEventListener("keydown", (pressed) => {
         const other = form.querySelectorAll(".option")[form.dataset.keys.indexOf(keyOf(pressed))]?.querySelector(".zoom");
+        pressed.stopPropagation(); // the page would open it again
         if (keyOf(pressed) === "Z") box.close();
         else if (form.dataset.gives !== "levels" && other) show(other);
       });
