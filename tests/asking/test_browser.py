@@ -66,7 +66,7 @@ def test_keys_answer_undo_and_enlarge_and_the_end_has_the_taste(browser, argumen
         guest.page.locator(".card input").nth(2).click()  # a mouse answers at once too
         guest.wait_for_another(None)
         told_when(out, 4)
-        guest.page.wait_for_function("document.querySelector('#sure').textContent.includes('%')")
+        guest.page.wait_for_function("() => document.querySelector('#sure').textContent.includes('%')")
         guest.finish()
         guest.page.locator("#files:not([data-later]) a >> nth=4").wait_for()
         assert problems(guest.page) == []
@@ -157,10 +157,9 @@ def test_a_picture_may_come_late_or_never(browser, arguments, tmp_path):
         assert guest.page.locator(".no-picture.is-coming").count() > 0
         guest.page.locator(".card.is-failed .why").wait_for()
         assert "got one; ask for something else" in guest.page.inner_text(".card.is-failed .why")
-        guest.page.wait_for_function("!document.querySelector('.no-picture.is-coming')")
-        failed = guest.page.evaluate(
-            "[...document.querySelectorAll('.card')].findIndex(one => one.matches('.is-failed'))"
-        )
+        guest.page.wait_for_function("() => !document.querySelector('.no-picture.is-coming')")
+        find = "all => all.findIndex(one => one.matches('.is-failed'))"
+        failed = guest.page.eval_on_selector_all(".card", find)
         assert problems(guest.page) == []
         guest.page.keyboard.press(str(failed + 1))  # no option
         assert guest.page.locator(".card input:checked").count() == 0
@@ -197,16 +196,8 @@ def test_only_who_has_the_token_is_served(arguments, tmp_path):
             except urllib.error.HTTPError as error:
                 return error.code, dict(error.headers)
 
-        refused = [
-            "/",
-            "/?token=",
-            f"/?token={token[:-1]}x",
-            "/question",
-            "/state",
-            "/end",
-            "/files/taste",
-            "/pictures/x.png",
-        ]
+        refused = ["/", "/?token=", f"/?token={token[:-1]}x", "/question", "/state", "/end", "/files/taste"]
+        refused.append("/pictures/x.png")
         assert {status(address)[0] for address in refused} == {403}
         assert status("/answer", post="yes")[0] == 403
         assert status("/question", Host="evil.example")[0] == 400

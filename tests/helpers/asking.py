@@ -15,7 +15,8 @@ from tests.helpers.browser import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
-DRAWN = "document.querySelector('form[data-question]') && [...document.querySelectorAll('.card img')].every(one => one.complete)"
+_PICTURES = "[...document.querySelectorAll('.card img')].every(one => one.complete)"
+DRAWN = f"() => document.querySelector('form[data-question]') && {_PICTURES}"
 
 
 class Asking:
@@ -82,7 +83,7 @@ class Guest(Reader):
     def __init__(self, browser: Any, asking: Asking, *, faults: bool = False, **options: Any) -> None:
         super().__init__(browser, asking.base, **options)
         self.faults = faults
-        self.page.goto(asking.address)
+        self.page.goto(asking.address, wait_until="domcontentloaded")  # not until all pictures are there
 
     def close(self) -> None:
         super().close()
