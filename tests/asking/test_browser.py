@@ -8,8 +8,11 @@ import urllib.request
 
 import pytest
 
+from edpbrl_gym.asking.opening import differing_items
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.personalize.taste import load_taste
+from edpbrl_gym.pictures.pool import prompt_pool
+from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers import browser as browsers
 from tests.helpers.asking import Asking, Guest
 from tests.helpers.browser import PHONE
@@ -150,9 +153,11 @@ def test_ratings_by_key_and_likes_by_swipe_on_a_phone(browser, arguments, tmp_pa
     assert levels == [[1], [0], [1]]
 
 
-def test_a_picture_may_come_late_or_never(browser, arguments, tmp_path):
-    slow = ["--renderer-option", "seconds=0.7", "--renderer-option", 'failing="a fox"']
-    with Asking(*arguments, *slow, "--pool", "512", "--num-options", "8") as asking:
+def test_a_picture_may_come_late_or_never(browser, arguments, words, tmp_path):
+    texts = prompt_pool(load_vocabulary(words[0]), 40, 0).tokens[0]
+    never = texts[differing_items(texts, 4, 0, 0)[1]]
+    slow = ["--renderer-option", "seconds=0.7", "--renderer-option", f"failing={json.dumps(never)}"]
+    with Asking(*arguments, *slow) as asking:
         guest = Guest(browser, asking, faults=True)
         assert guest.page.locator(".no-picture.is-coming").count() > 0
         guest.page.locator(".card.is-failed .why").wait_for()
