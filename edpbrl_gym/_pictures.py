@@ -8,7 +8,7 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ __all__ = [
     "as_png",
     "check_pictures",
     "converted",
+    "file_within",
     "open_picture",
     "read_picture",
 ]
@@ -43,7 +44,7 @@ _OPENING = threading.Lock()  # warning filters belong to the process, not to a t
 
 
 @contextmanager
-def _opened(source: str | os.PathLike[str] | bytes, formats: Sequence[str], named: str) -> Iterator[Image]:
+def _opened(source: str | os.PathLike[str] | bytes, formats: tuple[str, ...], named: str) -> Iterator[Image]:
     """Open a picture whose pixels are read in the block; what goes wrong there is a ValueError that names it."""
     from PIL import Image, UnidentifiedImageError
 
@@ -160,6 +161,20 @@ def _on_white(picture: Image) -> Image:
     white = Image.new("RGB", clear.size, "white")
     white.paste(clear, mask=clear)
     return white
+
+
+def file_within(folder: Path, name: str) -> Path:
+    """The file of a folder that a table names, as it is written: links are followed, ".." leads nowhere else.
+
+    Raises:
+        ValueError: It is not below the folder.
+    """
+    relative = os.path.normpath(name.strip().replace("\\", "/"))
+    if os.path.isabs(relative):
+        relative = os.path.relpath(relative, os.path.abspath(folder))
+    if relative.split(os.sep)[0] in ("..", ".", "") or "\0" in relative:
+        raise ValueError(f"it is not below {folder}; move it there, or give the folder around all pictures")
+    return folder / relative
 
 
 def check_pictures(images: Any) -> None:

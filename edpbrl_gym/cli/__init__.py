@@ -37,6 +37,7 @@ from edpbrl_gym.cli.estimate import Estimate
 from edpbrl_gym.cli.fit_population import FitPopulation
 from edpbrl_gym.cli.llm import LLM
 from edpbrl_gym.cli.personalize import Personalize
+from edpbrl_gym.cli.rank import Rank
 from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
@@ -114,6 +115,7 @@ COMMANDS: Any = (
     | Annotated[Estimate, subcommand("estimate")]
     | Annotated[FitPopulation, subcommand("fit-population")]
     | Annotated[Personalize, subcommand("personalize")]
+    | Annotated[Rank, subcommand("rank")]
     | Annotated[Render, subcommand("render")]
     | Annotated[Encode, subcommand("encode")]
     | Annotated[Study, subcommand("study")]

@@ -41,7 +41,8 @@ class Estimate:
     answers: tyro.conf.Positional[Path]
     """Comparisons (.parquet); a table of questions as `edpbrl design` writes it (.csv, .tsv, .parquet) with its choice
     column filled in (1..K; several numbers, best first, are a partial ranking; a column worst may stand beside it); or
-    a long table with a row for each option (question, option, chosen and attributes)."""
+    a long table with a row for each option (question, option, chosen and attributes); or prompts with pictures and a
+    ranking or labels of them (.json, .jsonl, .parquet, .csv), as ImageReward, HPD and Pick-a-Pic have them."""
     person: str | None = None
     """Person of a long table with several (None: there is one)."""
     prior: str = "words"
@@ -61,6 +62,10 @@ class Estimate:
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
+    image_encoder: str | None = None
+    """Encoder of the pictures that answers are about (None: efficientnet-lite0)."""
+    pictures: Path | None = None
+    """Folder to which the paths of pictures are relative (None: that of the answers)."""
     out: Path = Path("runs/theta.safetensors")
     """File for theta."""
 
@@ -76,6 +81,7 @@ def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
+    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
     from edpbrl_gym.estimation.priors import PRIORS, load_prior
     from edpbrl_gym.likelihood import format_of
     from edpbrl_gym.personalize.taste import provenance_of, save_taste
@@ -100,8 +106,12 @@ def run(options: Estimate) -> None:
         named = "attributes" in metadata
         if named:
             _check_attributes(options)
-            words = None
-        if words is None and uses_words and not named:
+        pictured = str(metadata.get("encoder")).startswith(PICTURE_ENCODER)
+        if pictured and (options.vocabulary, options.encoder) != (None, None):
+            raise UsageError("Expected no --vocabulary and no --encoder with answers about pictures; leave them out")
+        if named or pictured:
+            words = study = None
+        if words is None and uses_words and not (named or pictured):
             texts = comparisons.texts
             words = words_of_answers(texts, options.answers) if learnt is None else recognised_vocabulary(texts)
         if learnt is not None:
@@ -109,7 +119,7 @@ def run(options: Estimate) -> None:
             prior, words = _falling_back(options, comparisons, learnt, words, encoder)
         else:
             prior = _prior(options, comparisons, None if words is None else words.vocabulary, encoder)
-        known = words or _known_vocabulary(study, comparisons)
+        known = None if pictured else words or _known_vocabulary(study, comparisons)
         mapped = prior.mapped(comparisons)
         fit = prior.fit(mapped.terms(format_of(comparisons.responses)))
         title, facts, belonging = prior.described(fit)
@@ -127,7 +137,7 @@ def run(options: Estimate) -> None:
             bullet(console, "Vocabulary", words.name)
         if belonging:
             bullet(console, prior.label.capitalize(), belonging)
-        if learnt is not None and words is None and not named:
+        if learnt is not None and words is None and not (named or pictured):
             bullet(console, "Fallback", "the population's base prior; --vocabulary and --encoder add the words'")
         _tell_estimate(fit.estimate, title, mapped)
         bullet(console, "Written", shown(path))
@@ -157,6 +167,7 @@ def _check(options: Estimate) -> None:
     from edpbrl_gym._validation import check_number
     from edpbrl_gym.estimation.priors import PRIORS, prior_options
     from edpbrl_gym.features import check_encoder_spec
+    from edpbrl_gym.features.images import check_image_encoder_spec
 
     entry = PRIORS.get(options.prior)
     if entry is None:
@@ -182,6 +193,8 @@ def _check(options: Estimate) -> None:
         raise UsageError(f"Expected --prior {have} with --vocabulary, which {options.prior} doesn't need")
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
+    if options.image_encoder is not None:
+        check_image_encoder_spec(options.image_encoder)
     if not options.answers.is_file():
         raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
 
@@ -206,17 +219,20 @@ def _check_attributes(options: Estimate) -> None:
 
 def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> TastePrior:
     """The prior of a name; of attributes, which are no words, that of their spread."""
-    from edpbrl_gym.estimation.priors import PRIORS, make_prior, prior_options
+    from edpbrl_gym.estimation.priors import PRIORS, default_prior, make_prior, prior_options
     from edpbrl_gym.estimation.scaled_prior import attributes_prior
 
-    entry = PRIORS[options.prior]
+    name, blocks = options.prior, tuple(comparisons.metadata.get("blocks", ()))
+    if name == Estimate.prior:
+        name = default_prior(blocks)
+    entry = PRIORS[name]
     if "attributes" in comparisons.metadata and entry.needs_words:
         return attributes_prior([comparisons])
-    wanted = [name for name in prior_options(options.prior) if getattr(options, name, None) is not None]
+    wanted = [option for option in prior_options(name) if getattr(options, option, None) is not None]
     rows = comparisons.features[comparisons.present]
     if vocabulary is not None:
         rows = _tokens(options, comparisons, vocabulary, encoder)
-    return make_prior(options.prior, rows, **{name: getattr(options, name) for name in wanted})
+    return make_prior(name, rows, blocks=blocks, **{option: getattr(options, option) for option in wanted})
 
 
 def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
@@ -248,8 +264,13 @@ def _falling_back(
 
 def _read(options: Estimate, study: Study | None, population: TastePrior | None) -> tuple[Any, int, Any]:
     """The answered questions, the number of unanswered ones, and the encoder of a questions file."""
-    from edpbrl_gym.comparisons.answer_files import read_person
+    from edpbrl_gym.comparisons.answer_files import form_of, read_person
+    from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER, PictureSource
     from edpbrl_gym.features import TextEncoder, load_encoder
+
+    pictures = PictureSource(options.image_encoder or IMAGE_ENCODER, options.pictures)
+    if (options.image_encoder or options.pictures) and form_of(options.answers) != "pictures":
+        raise UsageError(f"Expected answers about pictures with --image-encoder and --pictures, got {options.answers}")
 
     loaded: list[TextEncoder] = []
 
@@ -260,7 +281,9 @@ def _read(options: Estimate, study: Study | None, population: TastePrior | None)
         loaded.append(load_encoder(select_encoder(options.encoder, name, file)))
         return loaded[0]
 
-    comparisons, unanswered = read_person(options.answers, encoder, person=options.person, progress=True)
+    comparisons, unanswered = read_person(
+        options.answers, encoder, person=options.person, pictures=pictures, progress=True
+    )
     name = comparisons.metadata.get("encoder")
     if not loaded and options.encoder is not None and name is not None and options.encoder != name:
         raise UsageError(

@@ -75,7 +75,7 @@ def run(options: LLM) -> None:
         from edpbrl_gym.experiments.llm.plan import plan_lines
 
         with bad_arguments():
-            lines = plan_lines(settings, judge, options.drawing.renderer)
+            lines = plan_lines(settings, judge, options.drawing.renderer, options.drawing.price)
         for line in lines:
             output().print(line)
         return

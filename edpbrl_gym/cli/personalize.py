@@ -30,7 +30,8 @@ class Personalize:
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file; a custom one must be given)."""
     base: tuple[str, ...] = ()
-    """Base prompts, in quotes: every prompt begins with one of them, in place of the first step."""
+    """Base prompts, in quotes: every prompt begins with one of them, in place of the step that says what is shown (by
+    its name: subject, bases, room), or before all others."""
     count: int = 10
     """Prompts for each base and taste."""
     beam_width: int = 20
@@ -47,6 +48,10 @@ class Personalize:
     """Use at most so many tokens of each step, drawn at random (None: all)."""
     out: Path = Path("runs/prompts.csv")
     """CSV file for the prompts."""
+    wildcards: Path | None = None
+    """Folder for the taste as weighted wildcards of dynamic prompts, a file a step and one prompt with all."""
+    page: Path | None = None
+    """HTML file to send: the best prompts and, where a renderer draws, their pictures."""
 
     name: str = "ED-PBRL"
     """Name of the taste in tables and on the sheet."""
@@ -83,6 +88,8 @@ def run(options: Personalize) -> None:
     options = replace(options, base=tuple(base.strip() for base in options.base))
     names = _check(options)
     destinations = [options.out, *([] if options.drawing.renderer is None else [_sheet(options)])]
+    destinations += [] if options.wildcards is None else [options.wildcards / "prompt.txt"]
+    destinations += [] if options.page is None else [options.page]
     for destination in destinations:
         prepare_place(destination)  # before minutes of work, not after
     with ExitStack() as held:
@@ -123,15 +130,25 @@ def run(options: Personalize) -> None:
             _print(console, ranking)
             if line := shortage(len(ranking.prompts), options.count):
                 console.print(line, soft_wrap=True)
+        if options.wildcards is not None:
+            from edpbrl_gym.personalize.keeping import write_wildcards
+
+            about = vocabulary.with_subject(options.base[0]) if len(options.base) == 1 else vocabulary
+            files = write_wildcards(options.wildcards, about, encoder, tastes[options.name])
+            console.print(f"Wildcards: {shown(files[-1])} and {len(files) - 1} beside it", soft_wrap=True)
+        pictures: dict[str, Any] = {}
         if renderer is not None:
             try:
-                files, missing = _draw(options, renderer, rankings)
+                files, pictures, missing = _draw(options, renderer, rankings)
             except KeyboardInterrupt:
                 raise Stopped(
                     f"stopped; the prompts are in {shown(options.out)}, and the same command resumes with the pictures"
                 ) from None
             for file in files:
                 console.print(f"Contact sheet: {shown(file)}", soft_wrap=True)
+        if options.page is not None:
+            _write_page(options, rankings, pictures, loaded[options.name].provenance.get("questions"))
+            console.print(f"Page: {shown(options.page)}", soft_wrap=True)
         console.print(f"Written: {shown(options.out)}", soft_wrap=True)
         if missing is not None:
             raise missing
@@ -164,6 +181,8 @@ def _check(options: Personalize) -> dict[str, Path]:
             raise UsageError("Expected different base prompts with words in them; leave --base out to search bases too")
         if options.drawing.renderer is not None and _sheet(options) == options.out:
             raise UsageError(f"Expected different files for the prompts and the sheet, got {options.out} for both")
+        if options.page is not None and options.page in (options.out, _sheet(options)):
+            raise UsageError(f"Expected a file of its own for the page, got {options.page} for two")
         if options.sheet is not None and options.drawing.renderer is None:
             raise UsageError("Expected --renderer with --sheet: somebody must draw the pictures of a sheet")
     return files
@@ -259,8 +278,8 @@ def _named(vocabulary: Any) -> str:
     return built_in_name(vocabulary) or f"words of its own ({steps})"
 
 
-def _draw(options: Personalize, renderer: Any, rankings: Any) -> tuple[list[Path], Any]:
-    """The sheets, and the error that says that some prompts have no picture."""
+def _draw(options: Personalize, renderer: Any, rankings: Any) -> tuple[list[Path], dict[str, Any], Any]:
+    """The sheets, the pictures, and the error that says that some prompts have none."""
     from edpbrl_gym.personalize.rankings import Picture
     from edpbrl_gym.personalize.sheet import comparison_sheet
 
@@ -277,8 +296,25 @@ def _draw(options: Personalize, renderer: Any, rankings: Any) -> tuple[list[Path
     model = Path(described["model"])
     name = model.resolve().name if model.is_dir() else described["model"]
     how = f"{sampling(described)}seed {options.image_seed}{size}"
-    files = comparison_sheet(rankings, pictures, _sheet(options), count=options.draw, title=f"{name}, {how}")
-    return files, missing
+    title = f"{name}, {how}"
+    files = comparison_sheet(rankings, pictures, _sheet(options), count=options.draw, title=title)
+    return files, pictures, missing
+
+
+def _write_page(options: Personalize, rankings: Any, pictures: dict[str, Any], questions: Any) -> None:
+    """The prompts of the first taste; where some are drawn, those."""
+    from edpbrl_gym.personalize.keeping import PagePrompt, write_page
+
+    assert options.page is not None
+    prompts = [prompt for ranking in rankings if ranking.taste == options.name for prompt in ranking.prompts]
+    drawn = {text: one.path.read_bytes() for text, one in pictures.items() if not one.flagged}
+    kept = [prompt for prompt in prompts if not drawn or prompt.text in drawn] or prompts
+    write_page(
+        options.page,
+        [PagePrompt(one.text, drawn.get(one.text)) for one in kept],
+        title=options.base[0] if len(options.base) == 1 else "What I like",
+        questions=questions if isinstance(questions, int) else None,
+    )
 
 
 def _sheet(options: Personalize) -> Path:

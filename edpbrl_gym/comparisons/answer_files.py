@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edpbrl_gym.comparisons.frames import one_person, table_of_frame
-from edpbrl_gym.comparisons.layouts import find_layout
+from edpbrl_gym.comparisons.layouts import find_layout, plain_name
 from edpbrl_gym.comparisons.long_tables import read_long, refuse_incomplete
+from edpbrl_gym.comparisons.picture_answers import IMAGE_ENCODER, PictureSource, holds_pictures, read_picture_answers
 from edpbrl_gym.comparisons.queries import is_frame
 from edpbrl_gym.comparisons.question_files import ANSWER_COLUMNS, check_same_options, read_answers
 from edpbrl_gym.comparisons.records import Comparisons
-from edpbrl_gym.comparisons.refusals import refuse_other_forms
+from edpbrl_gym.comparisons.refusals import refuse_other_forms, shows_pictures
 from edpbrl_gym.comparisons.tables import column_names, is_table, read_table
 from edpbrl_gym.features import TextEncoder, load_encoder
+from edpbrl_gym.features.images import ImageEncoder
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +38,7 @@ __all__ = [
     "read_person",
 ]
 
-Form = Literal["comparisons", "questions", "long"]
+Form = Literal["comparisons", "questions", "long", "pictures"]
 
 _log = logging.getLogger(__name__)
 
@@ -71,21 +73,26 @@ def answer_files(places: Sequence[Path]) -> list[Path]:
 
 
 def form_of(path: Path) -> Form:
-    """What a file of answers is, by its columns: comparisons, a questions file, or a long table.
+    """What a file of answers is, by its columns: comparisons, a questions file, a long table, or pictures with ranks.
 
     A damaged parquet file counts as comparisons, and a table of none of these forms as a questions file, whose readers
     say what is wrong with it.
     """
+    if holds_pictures(path):
+        return "pictures"
     try:
         columns = column_names(path)
     except ValueError:
         if path.suffix.lower() == ".parquet":
             return "comparisons"
         raise
-    if find_layout(columns) is not None:
+    layout, pictured = find_layout(columns), shows_pictures(columns)
+    if layout is not None and not (pictured and plain_name(layout.question) == "id"):
         return "long"
     if any(name.startswith("option_") for name in columns):
         return "questions"
+    if pictured:
+        return "pictures"
     refuse_other_forms(columns, path)
     refuse_incomplete(columns, path)
     return "comparisons" if path.suffix.lower() == ".parquet" else "questions"
@@ -103,39 +110,50 @@ def holds_answers_of_a_person(path: Path) -> bool:
 
 
 def read_person(
-    path: Path, encoder: Callable[[], TextEncoder], *, person: str | None = None, progress: bool = False
+    path: Path,
+    encoder: Callable[[], TextEncoder],
+    *,
+    person: str | None = None,
+    pictures: PictureSource = PictureSource(),  # noqa: B008 - it is immutable
+    progress: bool = False,
 ) -> tuple[Comparisons, int]:
     """A person's answers that name a best option, and the number of questions without one.
 
     Args:
-        path: File of comparisons or of questions, or a long table.
+        path: File of comparisons or of questions, a long table, or pictures with ranks.
         encoder: Loads the encoder of a questions file; not called for others.
         person: Name of the person in a long table of several.
+        pictures: Reads the pictures of answers about pictures.
         progress: Show a progress bar while encoding.
     """
-    people, unanswered = _read(path, encoder, progress=progress)
+    people, unanswered = _read(path, encoder, pictures, progress=progress)
     return one_person(people, path, person), unanswered
 
 
 def read_people(
-    files: Sequence[Path], encoder: Callable[[Path], TextEncoder], *, progress: bool = False
+    files: Sequence[Path],
+    encoder: Callable[[Path], TextEncoder],
+    *,
+    pictures: PictureSource = PictureSource(),  # noqa: B008
+    progress: bool = False,
 ) -> list[Comparisons]:
     """The answers of several people with the same features: one file for each, or long tables.
 
     Args:
         files: Their files, at least one.
         encoder: Loads the encoder of a questions file.
+        pictures: Reads the pictures of answers about pictures.
         progress: Show a progress bar while encoding.
     """
     people: list[Comparisons] = []
     for path in files:
-        if form_of(path) != "long" and not holds_answers_of_a_person(path):
+        if form_of(path) not in ("long", "pictures") and not holds_answers_of_a_person(path):
             raise ValueError(
                 f"Expected the answers of a person (option_1, option_2, ..., choice), as `edpbrl estimate` reads them, "
                 f"or a long table (question, option, chosen, attributes) in {path}; got columns "
                 f"{', '.join(column_names(path))}"
             )
-        people += _read(path, lambda path=path: encoder(path), progress=progress)[0]  # type: ignore[misc]
+        people += _read(path, lambda path=path: encoder(path), pictures, progress=progress)[0]  # type: ignore[misc]
         first, other = _features(people[0]), _features(people[-1])
         if first != other:
             raise ValueError(
@@ -148,6 +166,8 @@ def load_people(
     source: str | os.PathLike[str] | pandas.DataFrame | Sequence[str | os.PathLike[str]],
     *,
     encoder: TextEncoder | str = "minilm",
+    image_encoder: ImageEncoder | str = IMAGE_ENCODER,
+    pictures: str | os.PathLike[str] | None = None,
 ) -> list[Comparisons]:
     """The answers of people, whatever they are stored in.
 
@@ -155,7 +175,11 @@ def load_people(
         source: A long table (.parquet, .csv, .tsv or a pandas.DataFrame) with a row for each option, of one person or
             many; a file of one person's answers (comparisons, or a questions file with its choices filled in); a folder
             of such files, or a list of files and folders. See `edpbrl_gym.comparisons.long_tables` for the columns.
+            Also prompts with pictures and a ranking or labels of them, as ImageReward, HPD and Pick-a-Pic have them
+            (.json, .jsonl, .parquet, .csv; `edpbrl_gym.comparisons.picture_answers`).
         encoder: Encoder of the texts of questions files, or its name; not loaded without any.
+        image_encoder: Encoder of the pictures that answers are about, or its name.
+        pictures: Folder to which the paths of pictures are relative (None: that of the file).
 
     Returns:
         The answers of each person that name a best option; ``who`` is the person, or the file of questions. Features of
@@ -179,7 +203,8 @@ def load_people(
             loaded.append(load_encoder(encoder) if isinstance(encoder, str) else encoder)
         return loaded[0]
 
-    return read_people(answer_files([Path(place) for place in places]), load)
+    seen = PictureSource(image_encoder, None if pictures is None else Path(pictures))
+    return read_people(answer_files([Path(place) for place in places]), load, pictures=seen)
 
 
 def load_comparisons(
@@ -187,6 +212,8 @@ def load_comparisons(
     *,
     person: str | None = None,
     encoder: TextEncoder | str = "minilm",
+    image_encoder: ImageEncoder | str = IMAGE_ENCODER,
+    pictures: str | os.PathLike[str] | None = None,
 ) -> Comparisons:
     """The answers of one person; see ``load_people``.
 
@@ -194,20 +221,27 @@ def load_comparisons(
         source: A file, or a pandas.DataFrame.
         person: Name of the person in a table of several.
         encoder: Encoder of the texts of a questions file, or its name.
+        image_encoder: Encoder of the pictures that answers are about, or its name.
+        pictures: Folder to which the paths of pictures are relative (None: that of the file).
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: As for ``load_people``; or several people of whom none is named, or no such person.
     """
-    return one_person(load_people(source, encoder=encoder), "the DataFrame" if is_frame(source) else source, person)
+    people = load_people(source, encoder=encoder, image_encoder=image_encoder, pictures=pictures)
+    return one_person(people, "the DataFrame" if is_frame(source) else source, person)
 
 
-def _read(path: Path, encoder: Callable[[], TextEncoder], *, progress: bool) -> tuple[list[Comparisons], int]:
+def _read(
+    path: Path, encoder: Callable[[], TextEncoder], pictures: PictureSource, *, progress: bool
+) -> tuple[list[Comparisons], int]:
     """The answers of everybody in a file that name a best option, and the number of questions without one."""
     form = form_of(path)
     if form == "questions":
         comparisons, unanswered = read_answers(path, encoder(), progress=progress)
         return [comparisons], unanswered
+    if form == "pictures":
+        return read_picture_answers(path, pictures)
     if form == "long":
         table = read_long(read_table(path))
         people = table.comparisons()

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from edpbrl_gym.comparisons.layouts import plain_name
 
-__all__ = ["is_tie", "refuse_json", "refuse_other_forms", "tie_error"]
+__all__ = ["is_tie", "refuse_other_forms", "shows_pictures", "tie_error"]
 
 _TIE = re.compile(
     r"ties?|tied|equal(ly good)?|equals|the same|same|draw|both|neither|no preference|indifferent|0\.5|.*=.*",
     re.IGNORECASE,
 )
 _PICTURE = re.compile(
-    r"(image|img|picture|photo|jpg|png)s?([0-9]|url|urls|path|paths|file|files|uid|[0-9]uid|[0-9]url)*|generations|path[0-9]"
+    r"filepaths?|(image|img|picture|photo|jpg|png)s?([0-9]|url|urls|path|paths|file|files|uid|[0-9]uid|[0-9]url)*|generations|path[0-9]"
 )
 _VERDICT = re.compile(
     r"rank|ranks|ranking|label|label[0-9]|labels|humanpreference|preference|preferences|bestimageuid|rawannotations|"
     r"overallrating|score|scores|choicedist"
-)
-_PICTURES = (
-    "prompts with pictures and a ranking or labels (as ImageReward, HPD and Pick-a-Pic have them), which can't be read "
-    "yet"
 )
 
 
@@ -40,18 +35,14 @@ def tie_error(cell: str, where: str) -> ValueError:
     )
 
 
-def _shows_pictures(columns: Sequence[str]) -> bool:
+def shows_pictures(columns: Sequence[str]) -> bool:
+    """Whether columns are those of answers about pictures."""
     plain = [plain_name(name) for name in columns]
     return any(map(_PICTURE.fullmatch, plain)) and any(map(_VERDICT.fullmatch, plain))
 
 
 def refuse_other_forms(columns: Sequence[str], source: object) -> None:
-    """Refuse a table with these columns if it is one of pictures, or has its options side by side."""
-    if _shows_pictures(columns):
-        raise ValueError(
-            f"Expected questions with their options and a choice in {source}, got {_PICTURES}; write a table with a "
-            "row for each question: episode, step, option_1, option_2, ... and choice"
-        )
+    """Refuse a table with these columns if it has its options side by side."""
     wide = _wide(columns)
     if wide:
         raise ValueError(
@@ -77,17 +68,3 @@ def _wide(columns: Sequence[str]) -> list[str]:
         if same:
             return [name for group in groups.values() if frozenset(group) == same[0] for name in group.values()][:3]
     return []
-
-
-def refuse_json(text: str, path: Path) -> None:
-    """Refuse a file of JSON or JSON lines."""
-    keys = dict.fromkeys(re.findall(r'"([^"\\]{1,60})"\s*:', text[:20_000]))
-    if _shows_pictures(list(keys)):
-        raise ValueError(
-            f"Expected a table of answers (CSV or parquet) in {path}, got JSON of {_PICTURES}; write a table with a "
-            "row for each question: episode, step, option_1, option_2, ... and choice"
-        )
-    raise ValueError(
-        f"Expected a table (CSV or parquet) in {path}, got JSON; write it as one, for example with "
-        "pandas.read_json(...).to_csv(..., index=False)"
-    )

@@ -23,7 +23,6 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._files import reading
 from edpbrl_gym._texts import decode, read_bytes
 from edpbrl_gym.comparisons.delimited import SAMPLE, read_delimited
-from edpbrl_gym.comparisons.refusals import refuse_json
 
 __all__ = ["ENDINGS", "KINDS", "TRUTHS", "WHOLE", "Table", "column_names", "is_table", "read_table", "table_of_arrow"]
 
@@ -258,7 +257,10 @@ def read_table(path: Path, what: str = "a table", *, whole: bool = False, limit:
         raise ValueError(f"Expected {what} in {path}, got a file packed by gzip; give it a name ending in .gz")
     text = decode(data, path)
     if text.lstrip()[:1] in ("[", "{"):
-        refuse_json(text, path)
+        raise ValueError(
+            f"Expected a table (CSV or parquet) in {path}, got JSON; write it as one, for example with "
+            "pandas.read_json(...).to_csv(..., index=False)"
+        )
     return _of_text(text, path, what, whole=whole, limit=limit)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ __all__ = [
     "PRIORS",
     "PRIOR_FILES",
     "PriorEntry",
+    "default_prior",
     "load_prior",
     "make_prior",
     "prior_needs",
@@ -51,6 +52,7 @@ PRIORS: dict[str, PriorEntry] = {
     "words": PriorEntry(f"{_ROOM}.neighbourhood:VocabularyPrior", True),
     "embeddings": PriorEntry(f"{_ROOM}.scaled_prior:embeddings_prior", True),
     "ridge": PriorEntry(f"{_ROOM}.scaled_prior:ridge_prior", uses_features=False),
+    "blocks": PriorEntry(f"{_ROOM}.blocks:BlocksPrior", True),
     "gp": PriorEntry(f"{_ROOM}.gaussian_process:GaussianProcessPrior", True, needs=("sklearn",)),
 }
 
@@ -72,12 +74,24 @@ def _maker(name: str) -> Callable[..., TastePrior]:
     return maker
 
 
-def make_prior(prior: TastePrior | str, features: ArrayLike | Callable[[], ArrayLike], **options: Any) -> TastePrior:
+def default_prior(blocks: Sequence[int]) -> str:
+    """The name of the prior that a taste has by default, by an encoder's blocks (``blocks_of``)."""
+    return "blocks" if len(blocks) > 1 else "words"
+
+
+def make_prior(
+    prior: TastePrior | str,
+    features: ArrayLike | Callable[[], ArrayLike],
+    *,
+    blocks: Sequence[int] = (),
+    **options: Any,
+) -> TastePrior:
     """A prior by its name in `PRIORS` or its import string; one that is made already stays as it is.
 
     Args:
         prior: The name, or the prior.
         features: Embeddings of the vocabulary, (N, d), or a function that gives them.
+        blocks: Numbers of features of the encoder's blocks, for priors that tell them apart.
         **options: Of the prior, such as ``power``: `prior_options`.
 
     Raises:
@@ -87,6 +101,8 @@ def make_prior(prior: TastePrior | str, features: ArrayLike | Callable[[], Array
     if not isinstance(prior, str):
         return prior
     maker, known = _maker(prior), prior_options(prior)
+    if blocks and "blocks" in known:
+        options["blocks"] = tuple(blocks)
     for option in options:
         if option not in known:
             raise TypeError(f"The prior {prior!r} has no option {option!r}; its options: {', '.join(known) or 'none'}.")

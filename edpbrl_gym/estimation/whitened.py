@@ -96,6 +96,34 @@ class WhitenedAnswers:
         maximum = self._maximise(scale, _ROUGH)
         return self._evidence(maximum, scale)
 
+    def log_evidence_slopes(self, blocks: Sequence[slice]) -> tuple[float, Floats]:
+        """Laplace log evidence at scale 1, and its derivatives by the log of the prior variance of each block, (B,).
+
+        With S the posterior covariance, u the mode and A the differences in whitened coordinates, the derivative by
+        that of block b is (u_b' u_b - tr(I - S_bb)) / 2 minus half the trace of S times the change of A' W A, as the
+        mode moves by S u_b and with it the weights W of the logit.
+
+        Args:
+            blocks: Of the whitened coordinates; the root of the base's covariance has no entries between two of them.
+        """
+        maximum = self._maximise(1.0, _FINE)
+        inverse = cho_solve((np.linalg.cholesky(maximum.precision), True), np.eye(self.rank), check_finite=False)
+        basis = np.eye(self.rank) if self._span is None else self._span
+        known = np.eye(self.rank) - inverse
+        spread = self._rows @ inverse
+        covariances = spread @ self._rows.transpose(0, 2, 1)  # of the utilities of each question, (n, K - 1, K - 1)
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
+        shares = maximum.probabilities[:, 1:]
+        slopes = []
+        for block in blocks:
+            rows = basis[block]
+            point = rows @ maximum.theta
+            change = spread @ (rows.T @ point)
+            moved = shares * (change - np.vecdot(shares, change)[:, None])
+            curvature = np.vdot(moved, variances) - 2.0 * np.einsum("nk,nkj,nj->", shares, covariances, moved)
+            slopes.append(0.5 * float(point @ point - np.vdot(rows @ known, rows) - curvature))
+        return self._evidence(maximum, 1.0), np.array(slopes)
+
     def estimate(self, scale: float) -> tuple[Estimate, GaussianPrior, float]:
         """The estimate of theta at a scale, to the usual tolerance, its prior, and its log evidence."""
         maximum = self._maximise(scale, _FINE)

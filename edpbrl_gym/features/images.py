@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._compat import Need, check_installed
-from edpbrl_gym._pictures import check_pictures, converted
+from edpbrl_gym._pictures import check_pictures, converted, read_picture
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features.base import (
     Encoder,
@@ -36,6 +36,7 @@ __all__ = [
     "ImageEncoder",
     "OpenClipImageEncoder",
     "check_image_encoder_spec",
+    "encode_files",
     "image_encoder_needs",
     "load_image_encoder",
 ]
@@ -120,6 +121,11 @@ class OpenClipImageEncoder:
         with torch.inference_mode():
             pixels = torch.stack([self._prepare(image) for image in images]).to(self.device)
             return self.model.encode_image(pixels).float().cpu().numpy()
+
+
+def encode_files(encoder: ImageEncoder, files: Sequence[PathLike[str] | str | bytes]) -> NDArray[np.float32]:
+    """Return the features (n, d) of files of pictures, or of their bytes, as people see them (``read_picture``)."""
+    return encoder.encode_images([read_picture(file) for file in files])
 
 
 class CachedImageEncoder:

@@ -8,22 +8,27 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_count
+from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+from edpbrl_gym.features.base import hash_settings
+from edpbrl_gym.features.images import ImageEncoder, encode_files
 from edpbrl_gym.rendering.folder import name_pictures, told
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
-__all__ = ["PicturePool", "load_pictures", "prompt_pool"]
+__all__ = ["PicturePool", "PoolEncoder", "load_pictures", "prompt_pool"]
 
+_BATCH = 32  # pictures in memory at a time
 _THREADS = 4  # pictures are decoded outside of Python's lock; each may take 300 MB for a moment
 
 
@@ -37,15 +42,57 @@ class PicturePool:
         vocabulary: One step, "picture", whose tokens are the texts of the pictures.
         files: Their files, in the order of the tokens.
         left_out: Every other file, relative to the folder -> why it is not in the pool.
+        fingerprint: sha256 (hex) of the texts and of what is seen in the pictures.
     """
 
     folder: Path
     vocabulary: Vocabulary
     files: tuple[Path, ...]
     left_out: Mapping[str, str]
+    fingerprint: str
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def encoder(self, image_encoder: ImageEncoder) -> PoolEncoder:
+        """What encodes the texts of the pool by their pictures."""
+        return PoolEncoder(self, image_encoder)
+
+
+class PoolEncoder:
+    """A ``TextEncoder`` of the texts of a pool: the features of their pictures, each read once, without a copy of it.
+
+    Args:
+        pool: The pictures.
+        image_encoder: Encodes them.
+    """
+
+    def __init__(self, pool: PicturePool, image_encoder: ImageEncoder) -> None:
+        self.files = dict(zip(pool.vocabulary.all_tokens, pool.files, strict=True))
+        self.image_encoder = image_encoder
+        self.name, self.dimension = PICTURE_ENCODER + image_encoder.name, image_encoder.dimension
+        self.fingerprint = hash_settings({"kind": "pool", "parts": [pool.fingerprint, image_encoder.fingerprint]})
+        self._rows: dict[str, NDArray[np.float32]] = {}
+
+    def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
+        """As ``TextEncoder.encode``.
+
+        Raises:
+            ValueError: A text has no picture, or its file can't be read any more.
+        """
+        from tqdm.auto import tqdm
+
+        missing = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        for text in missing:
+            if text not in self.files:
+                raise ValueError(f"Expected a text of the pool of {len(self.files)} pictures, got {text[:80]!r}")
+        with tqdm(total=len(missing), desc=f"encode ({self.name})", unit="picture", disable=not progress) as bar:
+            for start in range(0, len(missing), _BATCH):
+                batch = missing[start : start + _BATCH]
+                rows = encode_files(self.image_encoder, [self.files[text] for text in batch])
+                self._rows.update(zip(batch, rows, strict=True))
+                bar.update(len(batch))
+        return np.stack([self._rows[text] for text in texts]) if len(texts) else np.empty((0, self.dimension), "f4")
 
 
 def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> PicturePool:
@@ -84,7 +131,8 @@ def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, in
     if not texts:
         raise ValueError(f"Expected pictures in {folder}, got none that can be read; {told(left_out)}")
     vocabulary = Vocabulary(("picture",), (tuple(texts),))
-    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out)
+    fingerprint = hash_settings([vocabulary.fingerprint, list(first)])
+    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out, fingerprint)
 
 
 def _look(file: Path) -> tuple[str | None, str]:
@@ -104,7 +152,7 @@ def prompt_pool(vocabulary: Vocabulary, count: int, seed: int, subject: str | No
         vocabulary: Its prompts are the items.
         count: Number of prompts, all of them different.
         seed: Seed of the draw.
-        subject: What every prompt begins with; it takes the place of a first step "subject".
+        subject: What every prompt begins with (``Vocabulary.with_subject``).
 
     Returns:
         One step, "prompt", of ``count`` tokens: the texts of the prompts.
@@ -113,10 +161,7 @@ def prompt_pool(vocabulary: Vocabulary, count: int, seed: int, subject: str | No
         ValueError: The vocabulary has fewer prompts.
     """
     count = check_count(count, "count")
-    steps = dict(zip(vocabulary.names, vocabulary.tokens, strict=True))
-    if subject is not None:
-        steps = {"subject": (subject,), **{name: step for name, step in steps.items() if name != "subject"}}
-    full = Vocabulary(tuple(steps), tuple(steps.values()))
+    full = vocabulary if subject is None else vocabulary.with_subject(subject)
     if math.prod(full.sizes) < count:
         raise ValueError(
             f"Expected a pool of at most {math.prod(full.sizes):,} prompts, which is all that the vocabulary has, got "

@@ -160,8 +160,8 @@ def make_planner(
         feedback: What questions compare, where ``features`` is an encoder.
         prior: Of the taste, by itself or by its name in `PRIORS`, made of the tokens. A `Population` falls back on the
             `VocabularyPrior` of the tokens for a person unlike all others, unless it has a fallback of its own. None:
-            the planner's own, `VocabularyPrior` of the tokens for most, N(0, I) for the rules of the literature and
-            for other packages, as published.
+            the planner's own, `VocabularyPrior` of the tokens for most, or `BlocksPrior` where the encoder joins
+            several, N(0, I) for the rules of the literature and for other packages, as published.
         num_options: K.
         seed: Of its draws.
         episodes: T, for planners that plan all questions at once.
@@ -177,8 +177,9 @@ def make_planner(
         ModuleNotFoundError: A package that it needs isn't installed; the message says what to install.
     """
     from edpbrl_gym.estimation import VocabularyPrior
-    from edpbrl_gym.estimation.priors import make_prior
-    from edpbrl_gym.features import as_encoder, embed_tokens
+    from edpbrl_gym.estimation.priors import default_prior, make_prior
+    from edpbrl_gym.features import as_encoder, blocks_of, embed_tokens
+    from edpbrl_gym.planners.base import Planner
     from edpbrl_gym.planners.option_features import option_features
 
     name = known_name(name, PLANNERS)
@@ -200,8 +201,10 @@ def make_planner(
         "model": model,
     }
     if "prior" in wanted:
-        tokens = described.token_features
-        chosen_prior = cls.default_prior(tokens) if prior is None else make_prior(prior, tokens)
+        tokens, blocks = described.token_features, blocks_of(getattr(described, "encoder", features))
+        if prior is None and len(blocks) > 1 and cls.default_prior.__func__ is Planner.default_prior.__func__:
+            prior = default_prior(blocks)
+        chosen_prior = cls.default_prior(tokens) if prior is None else make_prior(prior, tokens, blocks=blocks)
         shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
     planner = cls(**{key: value for key, value in shared.items() if key in wanted}, **chosen)
     if name in PLANNERS:

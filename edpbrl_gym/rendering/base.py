@@ -86,8 +86,8 @@ class Renderer(ABC):
         return {"renderer": self.fingerprint}
 
     def identity_of(self, text: str, seed: int) -> dict[str, Any]:
-        """What else determines the picture of one text and seed, such as a file; a part of its key, JSON-able."""
-        return {}
+        """``identity`` for one text and seed, where it depends on them, as pictures that exist on their files."""
+        return self.identity()
 
     def provenance(self, batch: int) -> dict[str, Any]:
         """What is recorded beside the pictures of a batch of this size, for people; JSON-able."""

@@ -170,8 +170,7 @@ class CachedRenderer:
             return [images[key] for key in keys]
 
     def _keys(self, pairs: Sequence[tuple[str, int]]) -> list[str]:
-        identity = self.renderer.identity()
-        return [image_key(*pair, identity | self.renderer.identity_of(*pair)) for pair in pairs]
+        return [image_key(*pair, self.renderer.identity_of(*pair)) for pair in pairs]
 
     def missing(self, prompts: Sequence[str], *, seed: int | Sequence[int] = 0) -> tuple[int, int]:
         """Number of distinct images, and of those that ``render`` would draw; raises as it does, and draws nothing."""

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edpbrl_gym._pictures import ENDINGS, LONGEST, read_picture
+from edpbrl_gym._pictures import ENDINGS, LONGEST, file_within, read_picture
 from edpbrl_gym.comparisons.layouts import plain_name
 from edpbrl_gym.comparisons.tables import column_names, is_table, read_table
 from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
-__all__ = ["FolderRenderer", "NamedPictures", "file_within", "name_pictures", "told"]
+__all__ = ["FolderRenderer", "NamedPictures", "name_pictures", "told"]
 
 _FILE = ("file", "filename", "filepath", "image", "imagepath", "imagefile", "imagefilename", "path", "picture", "img")
 _TEXT = ("prompt", "text", "caption", "description")
@@ -80,20 +80,6 @@ def name_pictures(place: str | os.PathLike[str]) -> NamedPictures:
     for (text, _), name in zip(kept, texts, strict=True):
         prompts.setdefault(fold(text), []).append(name)
     return NamedPictures(folder, dict(zip(texts, (file for _, file in kept), strict=True)), left_out, prompts)
-
-
-def file_within(folder: Path, name: str) -> Path:
-    """The file of a folder that a table names, as it is written: links are followed, ".." leads nowhere else.
-
-    Raises:
-        ValueError: It is not below the folder.
-    """
-    relative = os.path.normpath(name.strip().replace("\\", "/"))
-    if os.path.isabs(relative):
-        relative = os.path.relpath(relative, os.path.abspath(folder))
-    if relative.split(os.sep)[0] in ("..", ".", "") or "\0" in relative:
-        raise ValueError(f"it is not below {folder}; move it there, or give the folder around all pictures")
-    return folder / relative
 
 
 def _printable(text: str) -> str:
@@ -194,11 +180,12 @@ def _rows(table: Path, folder: Path, found: list[Path], left_out: dict[str, str]
 def _distinct(rows: Sequence[tuple[str, Path]], folder: Path) -> list[str]:
     """The texts, with the file's name where several are equal, or with its path, or a number."""
     names = [text for text, _ in rows]
-    more = [lambda file: file.name, lambda file: _label(folder, file)]
-    for added in more:
+    for whole in (False, True):
         times = Counter(map(fold, names))
         names = [
-            name if times[fold(name)] == 1 else f"{text[:_SHORT]} ({_printable(added(file))})"
+            name
+            if times[fold(name)] == 1
+            else f"{text[:_SHORT]} ({_label(folder, file) if whole else _printable(file.name)})"
             for name, (text, file) in zip(names, rows, strict=True)
         ]
     seen: set[str] = set()
@@ -242,13 +229,10 @@ class FolderRenderer(Renderer):
         contents = [(text, self._digest(file)) for text, file in sorted(self.pictures.files.items())]
         return hashlib.sha256(json.dumps([contents, LONGEST]).encode()).hexdigest()
 
-    def identity(self) -> dict[str, Any]:
-        return {"renderer": "folder", "longest": LONGEST}
-
     def identity_of(self, text: str, seed: int) -> dict[str, Any]:
-        """The contents of its file, so that a changed file is another picture, and all others stay the same."""
+        """By the contents of its file, so that a changed file is another picture, and all others stay the same."""
         file = self.file_of(text, seed)
-        return {"file": None if file is None else self._digest(file)}
+        return {"renderer": "folder", "longest": LONGEST, "file": None if file is None else self._digest(file)}
 
     def provenance(self, batch: int) -> dict[str, Any]:
         return {"settings": self.describe(), "seeded": self.seeded, "batch": batch}

@@ -88,7 +88,9 @@ def _parts(spec: str) -> tuple[str, list[str]]:
         elif is_import and not (meant and find_spec(named.partition(".")[0]) is None):
             return "", []
         elif (colon and len(named) > 1) or (meant and "/" not in spec):  # "C:" is a drive
-            problem = f"got {_shown(spec)!r}{meant}"
+            problem = f"got {_shown(spec)!r}"
+            if meant:
+                raise ValueError(f"Expected a renderer, {problem}{meant}")
         if problem is None or Path(spec).exists():
             return next(iter(BACK_ENDS)), [spec]
     raise ValueError(f"Expected a renderer of one of the forms {renderer_forms()}; {problem}")

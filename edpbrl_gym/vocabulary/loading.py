@@ -158,10 +158,9 @@ def load_vocabulary(path: str | os.PathLike[str] | None = None, order: Sequence[
 
     Args:
         path: "images" (5,159 tokens; also None), "interiors" (408 tokens about rooms), "posters" (97 tokens, each of
-            which changes the pictures of the renderer "posters") or "styles" (306 everyday words for
+            which changes the pictures of the renderer "posters"), "styles" (306 everyday words, without a subject: see
             ``Vocabulary.with_subject``), or the folder. A built-in name wins over a folder of that name in the current
-            directory: "./interiors" or ``Path("interiors")`` is the
-            folder.
+            directory: "./interiors" or ``Path("interiors")`` is the folder.
         order: File names, with or without ``.txt``, in prompt order. None: alphabetical; for a built-in vocabulary
             its own order (``BUILT_IN[name].order``; for "images" the paper's).
 

@@ -109,6 +109,10 @@ def test_a_dry_run_counts_what_a_run_asks_and_does_nothing(inputs, tmp_path, cap
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{3 * 2 * QUESTIONS * 2} questions to local" in printed and "Cost: about" in printed
     assert not (tmp_path / "none").exists()
+    assert main(arguments(inputs, tmp_path, "--dry-run", "--renderer", "posters", "--price", "0.5")) == 0
+    most = 2 * QUESTIONS * OPTIONS
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{most} images to render with posters, for at most {most / 2:g}" in printed
     assert main(["reproduce", "llm", "--dry-run"]) == 0
     assert "7200 questions to gpt-4.1-mini" in " ".join(capsys.readouterr().out.split())
 

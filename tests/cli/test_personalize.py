@@ -101,6 +101,38 @@ def test_pictures_and_sheet(tiny, tmp_path, capsys):
     assert (tmp_path / "prompts.png").read_bytes() == bytes_before
 
 
+def test_wildcards_and_a_page_beside_the_prompts(tiny, tmp_path, capsys):
+    page, wild = tmp_path / "to" / "page.html", tmp_path / "wild"
+    keep = ["--wildcards", wild, "--page", page]
+    assert main(pictured(tiny, tmp_path, "--base", BASES[0], *keep)) == 0
+    assert "Page: " in capsys.readouterr().out
+    assert sorted(file.name for file in wild.iterdir()) == ["2-ambient.txt", "3-light.txt", "prompt.txt"]
+    lines = [(wild / name).read_text().strip() for name in ("2-ambient.txt", "3-light.txt")]
+    assert (wild / "prompt.txt").read_text() == f"my dog, {', '.join(lines)}\n"
+    table = pandas.read_csv(tmp_path / "prompts.csv")
+    drawn = table[(table["taste"] == "ED-PBRL") & table["image"].notna() & ~table["flagged"].fillna(True).astype(bool)]
+    text = page.read_text(encoding="utf-8")
+    assert '<h1 dir="auto">my dog</h1>' in text and len(drawn) >= 2
+    assert text.count("<img ") == len(drawn) and all(f">{prompt}</p>" in text for prompt in drawn["prompt"])
+    assert main(given(tiny, tmp_path, *keep)) == 0  # without pictures and bases
+    text = page.read_text(encoding="utf-8")
+    assert text.count('class="prompt"') == 3 and "<img " not in text
+    capsys.readouterr()
+    refused(capsys, given(tiny, tmp_path, "--page", tmp_path / "prompts.csv"), 2, "a file of its own for the page")
+
+
+def test_a_prompt_that_is_not_drawn_has_a_tile_that_says_so(tiny, tmp_path, capsys):
+    more = ["--renderer", "tests.helpers.renderers:Picky", "--draw", 3, "--cache", tmp_path / "images"]
+    assert main(given(tiny, tmp_path, "--base", *BASES, *more, "--renderer-option", "every=2")) == 1
+    printed = capsys.readouterr()
+    table = pandas.read_csv(tmp_path / "prompts.csv")
+    odd = table["prompt"].str.len() % 2 == 1
+    assert 0 < odd.sum() < len(table) and (table["image"].notna() == odd).all()
+    assert "Contact sheet" in printed.out and "too long" in printed.err and (tmp_path / "prompts.png").is_file()
+    new = len({*table["prompt"], *BASES})
+    assert f"{new} pictures by a picky one: 0 in the cache, {new} to be drawn, for {new / 4:g}" in printed.out
+
+
 def test_a_stop_while_drawing_leaves_the_prompts(tiny, tmp_path, capsys, monkeypatch):
     from edpbrl_gym.rendering import CachedRenderer
 
@@ -139,7 +171,7 @@ def test_the_words_are_those_that_the_taste_was_learnt_with(tiny, tmp_path, caps
         rows = pandas.read_csv(tmp_path / "prompts.csv")["prompt"]
         return {phrase for row in rows for phrase in row.split(", ")}, " ".join(said.out.split())
 
-    phrases, said = prompts(own)
+    phrases, said = prompts(own, "--shared", "0")
     assert phrases == {"a fox", "a hut", "fog", "hot noon", "moonlight"}
     assert "words of its own (1-base 2, 2-ambient 2, 3-light 1), with which the taste was learnt" in said
     phrases, said = prompts(own, "--vocabulary", str(tiny / "words"))

@@ -227,10 +227,10 @@ HPD = '[{"prompt": "a cat", "image_path": ["a0.jpg", "a1.jpg"], "rank": [2, 1]}]
 LINES = '{"prompt": "a cat", "image_0_uid": "x", "image_1_uid": "y", "label_0": 0.5, "label_1": 0.5}\n' * 3
 OTHERS = {
     "hpd.json": (HPD, "pictures and a ranking"),
-    "pick.jsonl": (LINES, "pictures and a ranking"),
+    "pick.jsonl": (LINES, r"pictures \(image_path\) and their rank .* in entry 1"),
     "other.json": ('{"a": 1}', "got JSON; write it as one"),
     "reward.csv": ("image_path,prompt_id,prompt,rank\na.png,1,a cat,1\nb.png,1,a cat,2\n", "pictures and a ranking"),
-    "pick.csv": ("prompt,image_0_url,image_1_url,label_0,label_1\na,b,c,0.5,0.5\n", "pictures and a ranking"),
+    "pick.csv": ("prompt,image_0_url,image_1_url,label_0,label_1\na,b,c,0.5,0.5\n", "got their addresses; download"),
     "hps.csv": ("prompt,image_path,human_preference\na,b,1\n", "pictures and a ranking"),
     "fishing.csv": (
         "mode,price.beach,price.pier,catch.beach,catch.pier,income\nbeach,1,2,3,4,5\n",

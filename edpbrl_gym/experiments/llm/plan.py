@@ -21,11 +21,13 @@ _ANSWER_TOKENS = 10  # {"preference": "A"}
 _SAMPLE = 400  # random prompts from which the lengths are estimated
 
 
-def plan_lines(settings: LLMSettings, judge: JudgeSettings, renderer: str | None) -> list[str]:
+def plan_lines(
+    settings: LLMSettings, judge: JudgeSettings, renderer: str | None, price: float | None = None
+) -> list[str]:
     """Say how many questions a run asks, and what they cost by random prompts; asks nothing, loads no model.
 
-    In text mode a token is assumed to have four bytes; a picture is assumed to cost ``judge.tokens_per_image``, for
-    most models a bound far above their count.
+    In text mode a token is assumed to have four bytes; a picture is assumed to cost the judge
+    ``judge.tokens_per_image``, for most models a bound far above their count, and ``price`` where it is drawn.
     """
     train, _ = load_vocabulary(settings.vocabulary).split(settings.seed)
     rng = generator(settings.seed, "plan")
@@ -49,10 +51,11 @@ def plan_lines(settings: LLMSettings, judge: JudgeSettings, renderer: str | None
         f"prompts (a server that reports no counts is taken to read at most {round(total * most):,}).",
     ]
     if images:  # equal prompts are rendered once
+        most_images = len(settings.agents) * each * settings.num_options
+        paid = "" if price is None else f", for at most {most_images * price:g}"
         lines.append(
-            f"At most {len(settings.agents) * each * settings.num_options} images to render with {renderer}, each "
-            f"counted as {judge.tokens_per_image} tokens (--tokens-per-image; its default is far more than most models "
-            "count)."
+            f"At most {most_images} images to render with {renderer}{paid}, each counted as {judge.tokens_per_image} "
+            "tokens (--tokens-per-image; its default is far more than most models count)."
         )
     cost = usage.cost(judge.price_per_million_input, judge.price_per_million_output)
     told = "give --price-per-million-input and --price-per-million-output to have it estimated"

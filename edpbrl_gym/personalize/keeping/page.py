@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 
 from edpbrl_gym._pictures import open_picture
@@ -25,7 +26,6 @@ __all__ = ["PagePrompt", "PageWords", "write_page"]
 
 _MOST_PICTURES = 2_100_000  # bytes of all; a third more in base64
 _SIDES = (1200, 960, 720, 560, 420, 320, 240, 160)  # the largest that fits is taken
-_FILES = Path(__file__).resolve().parent
 
 
 class PagePrompt(NamedTuple):
@@ -78,50 +78,29 @@ def write_page(
     """
     if not prompts:
         raise ValueError("Expected at least one prompt for a page, got none")
-    style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     pictures = _fitting([prompt.picture for prompt in prompts])
     counted = "" if questions is None else f"Learnt from {questions} {'question' if questions == 1 else 'questions'}."
-    lead = " ".join(part for part in (counted, learnt.strip()) if part)
-    kept = [one for one in words if one.liked or one.disliked]
-    page = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
-script-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<header>
-<p class="kicker">A taste in pictures</p>
-<h1 dir="auto">{escape(title)}</h1>
-{f'<p class="lead">{escape(lead)}</p>' if lead else ""}
-</header>
-<section aria-labelledby="best">
-<h2 id="best" class="visually-hidden">The best prompts</h2>
-<ol class="prompts{"" if any(pictures) else " without-pictures"}" role="list">
-{"".join(_item(number, *one) for number, one in enumerate(zip(prompts, pictures, strict=True), start=1))}</ol>
-<p class="all"><button type="button" data-copies=".prompt" hidden>Copy all prompts</button></p>
-</section>
-{_words(kept) if kept else ""}</main>
-<footer>
-<p>Made with edpbrl-gym, which learns a taste from answers to “Which do you like best?”</p>
-<p class="visually-hidden" role="status"></p>
-</footer>
-<script>{script}</script>
-</body>
-</html>
-"""
+    lead = escape(" ".join(part for part in (counted, learnt.strip()) if part))
+    page = Template(_file("page.html")).substitute(
+        title=escape(title),
+        style=_file("page.css"),
+        script=script,
+        digest=digest,
+        lead=f'<p class="lead">{lead}</p>' if lead else "",
+        kicker="A taste in pictures" if any(pictures) else "A taste in words",
+        kind="prompts" if any(pictures) else "prompts without-pictures",
+        items="".join(_item(number, *one) for number, one in enumerate(zip(prompts, pictures, strict=True), start=1)),
+        words=_words([one for one in words if one.liked or one.disliked]),
+    )
     target = Path(path)
     write_atomically(target, lambda part: part.write_text(page, encoding="utf-8"))
     return target
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).resolve().parent / name).read_text(encoding="utf-8")
 
 
 def _item(number: int, prompt: PagePrompt, picture: _Fitted | None) -> str:
@@ -144,15 +123,7 @@ def _words(words: Sequence[PageWords]) -> str:
         f'<tr><th scope="row" dir="auto">{escape(one.step)}</th>{_phrases(one.liked)}{_phrases(one.disliked)}</tr>\n'
         for one in words
     )
-    return f"""<section aria-labelledby="words">
-<h2 id="words">In words</h2>
-<table>
-<thead><tr><td></td><th scope="col" class="liked">Liked</th><th scope="col" class="disliked">Not liked</th></tr></thead>
-<tbody>
-{rows}</tbody>
-</table>
-</section>
-"""
+    return Template(_file("words.html")).substitute(rows=rows) if rows else ""
 
 
 def _phrases(phrases: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from string import Template
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.likelihood import Response
@@ -25,25 +26,6 @@ _LATEST = 5  # pictures rated one at a time that the next one is paired with: sc
 _GROUP = 100  # rows; within them each picture is stored once
 _MOST_DICTIONARY = 1 << 30  # bytes
 _ENDINGS = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"RIFF", ".webp"))
-_README = """\
----
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: pairs.parquet
----
-
-Pairs of pictures for preference training (DPO and the like), from the answers of one person: {count}.
-
-`pairs.parquet` has a row for each pair. `caption`: {caption}. `jpg_0` and `jpg_1`: the two pictures, as bytes.
-`label_0` and `label_1`: 1 for the one that the person likes better, 0 for the other. `prompt_0` and `prompt_1`: what
-each was drawn from. `image_0_uid`, `image_1_uid`, `best_image_uid`: their files in `pictures/`. `ranking_id`: the
-number of the question, from 0.
-
-    from datasets import load_dataset
-    pairs = load_dataset("path/of/this/folder", split="train")
-"""
 
 
 def preferred_options(response: Response, num_options: int) -> list[tuple[int, int]]:
@@ -146,7 +128,8 @@ def write_pairs(
 
     write_atomically(place / PAIRS, write)
     shared = "what both pictures show" if caption else "the prompt of the better picture"
-    readme = _README.format(count=len(found), caption=shared)
+    about = Template(Path(__file__).with_name("pairs.txt").read_text(encoding="utf-8"))
+    readme = about.substitute(count=len(found), caption=shared)
     write_atomically(place / "README.md", lambda part: part.write_text(readme, encoding="utf-8"))
     return len(found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from functools import cached_property
 from pathlib import PurePath
@@ -39,7 +38,7 @@ class A1111Renderer(HttpService):
         ValueError, TypeError: A value is wrong.
     """
 
-    example = "http://127.0.0.1:7860"
+    example, has_login = "http://127.0.0.1:7860", True
 
     def __init__(
         self,
@@ -53,10 +52,6 @@ class A1111Renderer(HttpService):
         **connection: Any,
     ) -> None:
         super().__init__(url.strip().rstrip("/").removesuffix(_PATH), **{"batch_size": 1} | connection)
-        key = self._headers.get("Authorization", "").removeprefix("Bearer ")
-        if ":" in key:
-            self._secrets.append(base64.b64encode(key.encode()).decode())
-            self._headers["Authorization"] = f"Basic {self._secrets[-1]}"
         width, height = self.size or (None, None)
         given = {
             "negative_prompt": negative or None,

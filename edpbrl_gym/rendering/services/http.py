@@ -13,7 +13,6 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -32,6 +31,7 @@ __all__ = ["HttpService", "Refused", "base64_bytes", "only_one", "options_from"]
 MAX_REPLY = 40_000_000  # bytes of a reply; a picture of 4 megapixels has about 10 million in base64
 _LOST = (408, 499, 502, 504, 520, 522, 523, 524)  # a gateway gave up; what is behind it may go on, and be paid
 _SHORTEST_LIMIT = 0.1  # seconds; a shorter wait is only advice on how to retry
+_NOBODY = ("ConnectionRefusedError", "gaierror")
 _AGAIN = "run this again then: what was drawn is kept"
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class HttpService(Service):
     """
 
     example = "http://127.0.0.1:8000"
+    has_login = False  # whether a key may be USER:PASSWORD
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class HttpService(Service):
         max_wait: float = 3600.0,
     ) -> None:
         check_installed(Need("httpx2", "pictures of a server", "pictures"))
-        from edpbrl_gym._http.transport import is_loopback
+        from edpbrl_gym._http.transport import Poster, is_loopback
 
         self.key_variable = check_key_variable(api_key_variable)
         self._base = check_address(url, "the address of a renderer", self.example, self.key_variable or OPENAI_KEY)
@@ -94,9 +95,13 @@ class HttpService(Service):
         self.timeout = check_number(timeout, "timeout (seconds)", minimum=0.0, exclusive=True)
         self.max_retries = check_count(max_retries, "max_retries", minimum=0)
         self.max_wait = check_number(max_wait, "max_wait (seconds)", minimum=0.0)
-        self._headers = key_headers(self.key_variable, self.url)
-        self._secrets = [value.partition(" ")[2] or value for value in self._headers.values()]
-        self._paid = bool(self._headers) if price is None else price > 0
+        account = key_headers(self.key_variable, self.url)
+        self._secrets = [value.partition(" ")[2] or value for value in account.values()]
+        if self.has_login and self._secrets and ":" in self._secrets[0]:
+            self._secrets.append(base64.b64encode(self._secrets[0].encode()).decode())
+            account["Authorization"] = f"Basic {self._secrets[-1]}"
+        self._poster = Poster(self.url, {"User-Agent": "edpbrl-gym", **account}, self.timeout, MAX_REPLY)
+        self._paid = bool(account) if price is None else price > 0
         self.name = f"{self.model or 'the model'} at {self.url}"
         self._told_until, self._answered = 0.0, 0
         if self._base.scheme == "http" and not is_loopback(self.url):
@@ -126,16 +131,7 @@ class HttpService(Service):
             return Drawn(_black(self.size or (64, 64)), flagged=True)
 
     def close(self) -> None:
-        if "_poster" in self.__dict__:
-            self._poster.close()
-            del self._poster
-
-    @cached_property
-    def _poster(self) -> Poster:
-        from edpbrl_gym._http.transport import Poster
-
-        headers = {"User-Agent": "edpbrl-gym", **self._headers}
-        return Poster(self.url, headers, self.timeout, MAX_REPLY)
+        self._poster.close()
 
     def address(self, path: str, query: Mapping[str, str] | None = None) -> str:
         """Address of a path, such as "/images/generations", behind that of the server."""
@@ -172,92 +168,101 @@ class HttpService(Service):
             ConnectionError: There would be none of any text.
         """
         body = None if document is None else json.dumps(document).encode("ascii")
+        return self._ask(self.address(path, query), body, stop, text, number)
+
+    def _ask(self, address: str, body: bytes | None, stop: threading.Event, text: str = "", number: int = 0,
+             elsewhere: Poster | None = None) -> bytes:  # fmt: skip
         retries, refused, waited = 0, 0, 0.0
         while True:
-            answered = self._answered
+            answered, announced = self._answered, None
             key = hashlib.sha256(f"{number} {refused} ".encode("ascii") + (body or b"")).hexdigest()
-            answer, problem = self._attempt(self.address(path, query), body, key)
+            if elsewhere is None:
+                answer, problem = self._attempt(address, body, key)
+            else:
+                answer, problem = HttpService._attempt(self, address, body, key, elsewhere)
             wait: float | None = backoff(retries)
-            announced = None
             if answer is not None:
                 status = error_of_success(answer.body) if answer.status < 300 and answer.body else None
-                if answer.status < 300 and not status:
-                    return self._body(answer, status, text)
+                if answer.body is None:
+                    raise NotDrawn(f"Expected a reply of at most {MAX_REPLY:,} bytes, got a larger or packed one")
+                if answer.status < 300 and status is None:
+                    self._answered += 1
+                    return answer.body
                 status = status or answer.status
                 refused += 1
                 error = read_error(status, answer.body)
                 problem = f"{status}{self._said(error, answer.body, text)}"
-                self._check_access(status, error, problem, is_route=body is not None)
-                if body is not None and self._paid and status in _LOST:
-                    raise NotDrawn(_lost(problem))
+                if body is not None:
+                    self._check_access(status, error, problem)
+                    if self._paid and status in _LOST:
+                        raise NotDrawn(_lost(problem))
                 wait = wait_before_next(type(answer)(status, answer.headers, answer.body), retries)
                 announced = announced_limit(answer, error) if status == 429 else None
             if wait is None:
-                raise NotDrawn(f"the server answered {problem}")
-            if announced is not None and announced >= _SHORTEST_LIMIT and self.max_retries:
-                self._wait_for_limit(announced, waited, problem)
+                raise NotDrawn(f"it answered {problem}")
+            is_limit = announced is not None and announced >= _SHORTEST_LIMIT and self.max_retries > 0
+            if announced is not None and is_limit:
+                self._tell_limit(announced, waited, problem)
                 waited += wait
             if retries == self.max_retries:
                 raise NotDrawn(f"{problem}, {retries + 1} times in a row; the server is busy or broken, see its log")
             if stop.wait(wait):
                 raise NotDrawn(f"stopped after {problem}")
             # a limit counts where the whole wait has passed and nobody was answered in the meantime
-            is_limit = announced is not None and announced >= _SHORTEST_LIMIT
             retries += not (is_limit and (wait == LONGEST_WAIT or self._answered > answered))
 
-    def _attempt(self, address: str, body: bytes | None, key: str) -> tuple[HttpAnswer | None, str]:
+    def _attempt(
+        self, address: str, body: bytes | None, key: str, poster: Poster | None = None
+    ) -> tuple[HttpAnswer | None, str]:
         """The answer to one attempt, None if none came; and what went wrong."""
         from edpbrl_gym._http.transport import NoAnswerError
 
+        poster = poster or self._poster
         try:
             if body is None:
-                return self._poster.get(address), ""
-            return self._poster.post(body, lambda: None, {"Idempotency-Key": key}, address), ""
+                return poster.get(address), ""
+            return poster.post(body, lambda: None, {"Idempotency-Key": key}, address), ""
         except NoAnswerError as error:
-            if error.final:
-                raise ConnectionError(
-                    f"Expected {self.url} to prove its identity, it has {error.status}; check the address, or name the "
-                    "file of the certificates to trust in the environment variable SSL_CERT_FILE"
-                ) from None
-            if not error.sent and not self._answered and error.status in ("ConnectionRefusedError", "gaierror"):
-                raise ConnectionError(
-                    f"Expected a server at {self.url}, none answers there ({error.status}); start it, or check the "
-                    "address"
-                ) from None
             problem = f"no complete answer ({error.status})"
-            if body is not None and error.sent and self._paid:
-                raise NotDrawn(_lost(problem)) from None
+            if body is not None:
+                if error.final:
+                    raise ConnectionError(
+                        f"Expected {self.url} to prove its identity, it has {error.status}; check the address, or name "
+                        "the file of the certificates to trust in the environment variable SSL_CERT_FILE"
+                    ) from None
+                if not error.sent and not self._answered and error.status in _NOBODY:
+                    raise ConnectionError(
+                        f"Expected a server at {self.url}, none answers there ({error.status}); start it, or check the "
+                        "address"
+                    ) from None
+                if error.sent and self._paid:
+                    raise NotDrawn(_lost(problem)) from None
             return None, problem
 
-    def _check_access(self, status: int, error: ServerError, problem: str, *, is_route: bool) -> None:
-        """Raise what ends the work: no text would be drawn."""
+    def _check_access(self, status: int, error: ServerError, problem: str) -> None:
+        """Raise what ends the work, since no text would be drawn, or what is about this text."""
+        expected = ""
         if 300 <= status < 400:
-            raise ConnectionError(
-                f"Expected {self.url} to answer requests itself, it redirects elsewhere ({status}); prompts and keys "
-                "go to no other address, so give the server's real one"
-            )
-        if error.no_quota:
-            raise ConnectionError(
-                f"Expected the account at {self.url} to have something left, it answered {problem}; add credit or "
-                f"raise its limit, and {_AGAIN}"
-            )
-        if error.filtered:
+            expected = "to answer requests itself, it redirects elsewhere ({}); prompts and keys go to no other "
+            expected += "address, so give the server's real one"
+        elif error.no_quota:
+            expected = "to have something left on the account, it answered {}; add credit or raise its limit, and "
+            expected += _AGAIN
+        elif error.filtered:
             raise Refused(problem)
-        if status in (401, 403, 407):
-            remedy = (
+        elif status in (401, 403, 407):
+            expected = "to let this program in, it answered {}; " + (
                 "put its key into an environment variable and name that by api_key_variable"
                 if self.key_variable is None
                 else f"check the key in the environment variable {self.key_variable} and what it may use"
             )
-            raise ConnectionError(f"Expected {self.url} to let this program in, it answered {problem}; {remedy}")
-        if status in (404, 405) and is_route:
-            model = "" if self.model is None else f" and the name of the model, {self.model!r}"
-            raise ConnectionError(
-                f"Expected {self.url} to draw pictures, it answered {problem}; check the address (such as "
-                f"{self.example}){model}"
-            )
+        elif status in (404, 405):
+            expected = f"to draw pictures, it answered {{}}; check the address (such as {self.example})"
+            expected += "" if self.model is None else " and the name of the model"
+        if expected:
+            raise ConnectionError(f"Expected {self.url} {expected.replace('{}', problem, 1)}")
 
-    def _wait_for_limit(self, announced: float, waited: float, problem: str) -> None:
+    def _tell_limit(self, announced: float, waited: float, problem: str) -> None:
         """Tell the user of a limit that is being waited for; raise if it lasts too long."""
         if waited + announced > self.max_wait:
             raise ConnectionError(
@@ -268,15 +273,6 @@ class HttpService(Service):
         if announced >= 1.0 and now >= self._told_until:
             self._told_until = now + max(announced, 30.0)
             _log.warning("%s has a limit (%s): waiting for another %s", self.url, problem, in_words(announced))
-
-    def _body(self, answer: HttpAnswer, status: int | None, text: str) -> bytes:
-        if answer.body is None:
-            raise NotDrawn(f"Expected a reply of at most {MAX_REPLY:,} bytes, packed as asked for, got another one")
-        if status is not None:
-            said = self._said(read_error(answer.status, answer.body), answer.body, text)
-            raise NotDrawn(f"the server answered an error with the status {answer.status}{said}")
-        self._answered += 1
-        return answer.body
 
     def explain(self, body: bytes) -> str:
         """What the body of an error says, where a kind of server has a form of its own; "" for the usual ones."""
@@ -305,35 +301,25 @@ class HttpService(Service):
         Raises:
             NotDrawn: It can't be read.
         """
-        from edpbrl_gym._http.transport import NoAnswerError, Poster, is_private
+        from edpbrl_gym._http.transport import Poster, is_private
 
+        elsewhere = None
         try:
             whole = urljoin(self.url.rstrip("/") + "/", url)
             there = urlsplit(whole)
-            is_own = (there.scheme, there.netloc) == (self._base.scheme, self._base.netloc)
-            is_allowed = is_own or (there.scheme == "https" and "@" not in there.netloc and not is_private(whole))
+            if (there.scheme, there.netloc) != (self._base.scheme, self._base.netloc):
+                if there.scheme != "https" or "@" in there.netloc or is_private(whole):
+                    raise ValueError
+                elsewhere = Poster(whole, {}, self.timeout, MAX_REPLY)
         except (ValueError, TypeError):
-            is_allowed = False
-        if not is_allowed:
-            raise NotDrawn("Expected a picture at the server itself or at an https address, got another address")
-        problem = ""
-        for retries in range(self.max_retries + 1):
-            try:
-                poster = self._poster if is_own else Poster(whole, {}, self.timeout, MAX_REPLY)
-                try:
-                    answer = poster.get(whole)
-                finally:
-                    if not is_own:
-                        poster.close()
-                if answer.status == 200 and answer.body is not None:
-                    return answer.body
-                problem = f"it answered {answer.status}" if answer.body is not None else "it is too large"
-                wait = wait_before_next(answer, retries)
-            except (NoAnswerError, ValueError) as error:
-                problem, wait = f"no complete answer ({error})", backoff(retries)
-            if wait is None or stop.wait(wait):
-                break
-        raise NotDrawn(f"the picture was drawn, but it can't be read where the server put it: {problem}")
+            raise NotDrawn("Expected a picture at the server itself or at an https address, got another one") from None
+        try:
+            return self._ask(whole, None, stop, elsewhere=elsewhere)
+        except NotDrawn as error:
+            raise NotDrawn(f"it was drawn, but can't be read where the server put it: {error}") from None
+        finally:
+            if elsewhere is not None:
+                elsewhere.close()
 
 
 def base64_bytes(text: object) -> bytes:

@@ -133,12 +133,18 @@ def sources(person):
     return re.findall(r'<img src="(/pictures/[^"]+)"', person.page.text)
 
 
+def alternatives(person):
+    """Alternative texts of the pictures of the page."""
+    return re.findall(r'<img src="/pictures/[^"]+" alt="([^"]*)"', person.page.text)
+
+
 def test_options_are_pictures_whose_addresses_tell_nothing_and_that_nobody_else_sees(drawing):
     served, _ = drawing
     person, other = served.person(), served.person()
     person.begin()
     question = served.history()[-1][0]
     assert not any(text in person.page.text for text in question.texts)
+    assert alternatives(person) == ["Picture 1", "Picture 2", "Picture 3"]  # browsers show them while pictures load
     for option, address in zip(question.positions, sources(person), strict=True):
         answer = person.client.get(address)
         assert answer.content == f"PNG of {question.texts[option]}".encode()
@@ -159,6 +165,9 @@ def test_the_last_question_has_pictures_too(drawing):
     groups = [style["learnt"], style["random"]]
     assert shown == [text for group in (groups if style["learnt_first"] else groups[::-1]) for text in group]
     assert not any(text in person.page.text for text in style["learnt"])
+    assert alternatives(person) == [f"Picture {number}" for number in (1, 2, 3, 4)] * 2
+    person.post("/prefer", group="tie")
+    assert "What we learnt" in person.page.text and alternatives(person) == [f"Picture {i}" for i in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("arm", ["adaptive", "random", "design"])

@@ -1,0 +1,155 @@
+"""``edpbrl rank``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tyro.conf import Positional
+
+from edpbrl_gym._compat import Need
+from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, counting, output, quiet_libraries, shown
+
+if TYPE_CHECKING:
+    from edpbrl_gym.features import ImageEncoder
+    from edpbrl_gym.personalize.taste import Taste
+    from edpbrl_gym.pictures import PicturePool
+
+__all__ = ["Rank", "run"]
+
+_NAMED = 10  # lines of files in the terminal
+_COLUMNS = 5  # of a sheet
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Rank the pictures of a folder by a taste in pictures."""
+
+    folder: Positional[Path]
+    """Folder of pictures, with its sub-folders, or a table of files and prompts in it."""
+    taste: Path
+    """Taste learnt from pictures, as `edpbrl ask --pictures` and `edpbrl estimate --image-encoder` write it."""
+    out: Path = Path("runs/rank")
+    """Folder for ranking.csv, left_out.csv, best.png and worst.png."""
+    count: int = 20
+    """Pictures on each of the two sheets; 0 draws none."""
+    encoder: str | None = None
+    """Encoder (None: the one that the taste names; a custom one must be named)."""
+
+    def needs(self) -> list[Need]:
+        from edpbrl_gym.features import encoder_needs
+
+        return [Need("PIL", "pictures", "pictures"), *([] if self.encoder is None else encoder_needs(self.encoder))]
+
+
+def run(options: Rank) -> None:
+    """Score every picture of a folder, write the table and the sheets, and print the best and the worst."""
+    from edpbrl_gym._places import hold_folder
+    from edpbrl_gym._validation import check_count
+    from edpbrl_gym.comparisons.delimited import write_csv
+    from edpbrl_gym.features import load_encoder
+    from edpbrl_gym.personalize.taste import load_taste
+    from edpbrl_gym.pictures import load_pictures
+
+    with bad_arguments():
+        check_count(options.count, "--count", minimum=0)
+        if not options.folder.exists():
+            raise UsageError(f"Expected a folder of pictures at {options.folder}, found nothing; check the path")
+        taste = load_taste(options.taste)
+        spec = _spec(options, taste)
+        quiet_libraries()
+        image_encoder = _loaded(spec)
+    with hold_folder(options.out, "ranking.csv", "left_out.csv", "best.png", "worst.png"):
+        with counting("pictures") as progress, bad_arguments():
+            pool = load_pictures(options.folder, progress=progress)
+        encoder = load_encoder(spec, drawn=pool.encoder(image_encoder))
+        _check_dimension(encoder, taste, options)
+        scores = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
+        order = sorted(range(len(pool)), key=lambda item: (-scores[item], item))
+        names = [_name(pool, file) for file in pool.files]
+        rows = [
+            {"rank": rank, "file": names[item], "text": pool.vocabulary.tokens[0][item], "score": float(scores[item])}
+            for rank, item in enumerate(order, start=1)
+        ]
+        write_csv(options.out / "ranking.csv", list(rows[0]), rows)
+        left_out = [{"file": name, "reason": reason} for name, reason in pool.left_out.items()]
+        write_csv(options.out / "left_out.csv", ["file", "reason"], left_out)
+        console = output()
+        for title, some in (("Best", rows[:_NAMED]), ("Worst", rows[_NAMED:][-_NAMED:][::-1])):
+            for row in some:
+                bullet(
+                    console, title if row is some[0] else "", f"{row['rank']:>5}  {row['score']:+.3f}  {row['file']}"
+                )
+        for one in left_out[:_NAMED]:
+            bullet(console, "Left out" if one is left_out[0] else "", f"{one['file']}: {one['reason']}")
+        if len(left_out) > _NAMED:
+            bullet(console, "", f"and {len(left_out) - _NAMED} more, in {shown(options.out / 'left_out.csv')}")
+        sheets = _sheets(options, pool, order, scores)
+        bullet(console, "Written", f"{len(rows)} pictures in {shown(options.out / 'ranking.csv')}")
+        for sheet in sheets:
+            bullet(console, "Sheet", shown(sheet))
+
+
+def _spec(options: Rank, taste: Taste) -> str:
+    """The name of the taste's encoder; a taste about anything but pictures is refused."""
+    from edpbrl_gym.cli.answers import select_encoder
+
+    name = str(taste.provenance.get("encoder", ""))
+    if not _seen(name):
+        about = "attributes" if "attributes" in taste.provenance else f"texts (encoder {name})" if name else "texts"
+        raise UsageError(
+            f"Expected a taste learnt from pictures in {options.taste}, got one about {about}, which says nothing of "
+            f"pictures; learn one with `edpbrl ask --pictures {options.folder}`, or from answers about pictures with "
+            "`edpbrl estimate`"
+        )
+    return select_encoder(options.encoder, name, options.taste)
+
+
+def _seen(spec: str) -> list[str]:
+    """The encoders of pictures among the parts of an encoder."""
+    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+    from edpbrl_gym.features.loading import encoder_parts
+
+    return [part.removeprefix(PICTURE_ENCODER) for part in encoder_parts(spec) if part.startswith(PICTURE_ENCODER)]
+
+
+def _loaded(spec: str) -> ImageEncoder:
+    """The encoder of the pictures, before they are opened."""
+    from edpbrl_gym.features import load_image_encoder
+
+    if len(seen := _seen(spec)) != 1:
+        raise UsageError(f"Expected an encoder with one part 'picture:NAME' with --encoder, got {spec!r}")
+    return load_image_encoder(seen[0])
+
+
+def _check_dimension(encoder: Any, taste: Taste, options: Rank) -> None:
+    expected = len(taste.theta) if taste.landmarks is None else taste.landmarks.shape[1]
+    if encoder.dimension != expected:
+        raise UsageError(
+            f"Expected the encoder of {options.taste} ({taste.provenance.get('encoder')}, {expected} features), got "
+            f"{encoder.name} with {encoder.dimension}; load the same weights"
+        )
+
+
+def _name(pool: PicturePool, file: Path) -> str:
+    folder = pool.folder if pool.folder.is_dir() else pool.folder.parent
+    return file.relative_to(folder).as_posix().encode("utf-8", "replace").decode()
+
+
+def _sheets(options: Rank, pool: PicturePool, order: list[int], scores: Any) -> list[Path]:
+    from edpbrl_gym._pictures import read_picture
+    from edpbrl_gym.rendering.sheets import Tile, contact_sheet, in_rows
+
+    sheets: list[Path] = []
+    for title, some in (("best", order[: options.count]), ("worst", order[::-1][: options.count])):
+        tiles = [
+            Tile(
+                read_picture(pool.files[item], longest=256), pool.vocabulary.tokens[0][item], (f"{scores[item]:+.3f}",)
+            )
+            for item in some
+        ]
+        if tiles:
+            heading = f"The {len(tiles)} {title} of {len(pool)} pictures"
+            sheets += contact_sheet(in_rows(tiles, _COLUMNS), options.out / f"{title}.png", title=heading)
+    return sheets
