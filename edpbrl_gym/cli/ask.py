@@ -105,9 +105,8 @@ def run(options: Ask) -> None:
                  "seed", "pictures", "pool", "features")  # fmt: skip
         chosen: dict[str, Any] = {name: getattr(options, name) for name in given}
         with bad_arguments():
-            drawing = options.drawing
-            chosen |= {"renderer": drawing.renderer, "renderer_options": drawing.options() or None}
-            settings = chosen_settings(options.out, chosen, None if options.terminal else _defaults(options))
+            chosen |= {"renderer": options.drawing.renderer, "renderer_options": options.drawing.options() or None}
+        settings = chosen_settings(options.out, chosen, None if options.terminal else _defaults(options))
         quiet_libraries()
         if options.terminal:
             from edpbrl_gym.cli.ask_in_terminal import ask_in_terminal

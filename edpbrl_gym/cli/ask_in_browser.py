@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edpbrl_gym.asking.pool_pictures import PoolPictures
     from edpbrl_gym.cli.ask import Ask
     from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.pictures.pool import PicturePool
     from edpbrl_gym.rendering import CachedRenderer
     from edpbrl_gym.session import Session
     from edpbrl_gym.vocabulary import Vocabulary
@@ -40,6 +41,7 @@ class _Asked:
 
         self.options, self.settings = options, settings
         self.whole: Vocabulary | None = None  # of which the pool are prompts
+        self.existing: PicturePool | None = None  # where the pictures are those of a folder
         self.renderer: CachedRenderer | None = None
         self.pictures: PoolPictures | None = None
         self.pool = self._pool()
@@ -61,6 +63,7 @@ class _Asked:
             found = load_pictures(settings.pictures)
             for name, why in found.left_out.items():
                 output().print(f" Left out: {name}: {why}", soft_wrap=True)
+            self.existing = found
             return found.vocabulary
         self.whole = load_vocabulary(settings.vocabulary)
         if settings.pool is None:
@@ -103,7 +106,10 @@ class _Asked:
         assert self.renderer is not None and self.settings.features is not None
         assert self.pictures is not None  # drawn here: the encoder would keep the renderer from the page
         self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
-        drawn = DrawnEncoder(self.renderer, load_image_encoder(_IMAGE_ENCODER), seed=self.settings.seed)
+        images = load_image_encoder(_IMAGE_ENCODER)
+        drawn: Any = DrawnEncoder(self.renderer, images, seed=self.settings.seed)
+        if self.existing is not None:
+            drawn = self.existing.encoder(images)
         return features_of(self.settings.features, text, drawn)
 
     def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
