@@ -98,9 +98,8 @@ class _Asked:
         """The encoder of the items."""
         from edpbrl_gym.features import load_encoder, load_image_encoder
 
-        text = load_encoder(self.settings.encoder)
         if not self.by_items:
-            return text
+            return load_encoder(self.settings.encoder)
         from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of
 
         assert self.renderer is not None and self.settings.features is not None
@@ -110,7 +109,9 @@ class _Asked:
         drawn: Any = DrawnEncoder(self.renderer, images, seed=self.settings.seed)
         if self.existing is not None:
             drawn = self.existing.encoder(images)
-        return features_of(self.settings.features, text, drawn)
+        if self.settings.features == "picture":
+            return drawn
+        return features_of("both", load_encoder(self.settings.encoder), drawn)
 
     def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
         """Write what was learnt."""
