@@ -20,7 +20,7 @@ from benchmarks.common import make_parser, show
 from benchmarks.picture_tastes import TASTES
 from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import derive_seed, generator
-from edpbrl_gym.features import TextEncoder, load_image_encoder
+from edpbrl_gym.features import TextEncoder, default_cache_folder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.pictures import PicturePool, prompt_pool
 from edpbrl_gym.reporting.tables import TextTable
@@ -33,10 +33,10 @@ BEST, FIRST = 20, 50  # the true best, and the first of the ranking among which 
 PLANNERS = ("adaptive", "random")
 
 
-def make_folder(folder: Path, count: int, seed: int) -> PicturePool:
-    """Draw posters of random prompts into a folder, with odd files among them, and read it."""
+def make_folder(folder: Path, count: int, seed: int, cache: Path) -> PicturePool:
+    """Draw posters of random prompts into a folder, with odd files among them, and read it; drawn ones are cached."""
     prompts = prompt_pool(load_vocabulary("posters"), count, seed).all_tokens
-    renderer = eg.load_renderer("posters", cache_folder=folder.parent / "cache")
+    renderer = eg.load_renderer("posters", cache_folder=cache)
     folder.mkdir()
     for number, image in enumerate(renderer.render(prompts)):
         (folder / f"poster-{number:03}.png").write_bytes(image.png)
@@ -76,13 +76,14 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=8, help="folders and people for each taste (default: 8)")
     parser.add_argument("--scale", type=float, default=3.0, help="spread of the person's utilities in logits")
+    parser.add_argument("--cache", type=Path, default=default_cache_folder() / "images", help="of the posters")
     parser.add_argument("--image-encoder", default="efficientnet-lite0")
     arguments = parser.parse_args()
     image_encoder = load_image_encoder(arguments.image_encoder)
     shares: dict[tuple[str, str], list[float]] = {}
     for seed in range(arguments.seeds):
         with tempfile.TemporaryDirectory() as place:
-            pool = make_folder(Path(place) / "folder", arguments.posters, seed)
+            pool = make_folder(Path(place) / "folder", arguments.posters, seed, arguments.cache)
             encoder = pool.encoder(image_encoder)
             encoder.encode(pool.vocabulary.all_tokens, progress=True)
             if not seed:

@@ -133,7 +133,7 @@ TRIALS = {
     "images": Trial((program(DIGITS),), "edpbrl demo", "experiments"),
     "clip": Trial(
         (program(CLIP), "edpbrl encode texts.txt --encoder open_clip:local-dir:clip --out features.npy"),
-        "edpbrl render texts.txt --model somebody/model",
+        "edpbrl render texts.txt --renderer somebody/model",
         "images",
     ),
     "judge": Trial((program(JUDGE),), "edpbrl reproduce llm", "text,experiments"),

@@ -7,19 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.kit.command import check_names
-from benchmarks.kit.sentences import style_sentences
+from benchmarks.kit.sentences import VOCABULARIES, style_sentences
 from benchmarks.planners.regimes import FIRST_MODES
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.features import check_encoder_spec
-from edpbrl_gym.vocabulary import BUILT_IN
 
 NUM_OPTIONS = 4
 """K, complete prompts of a question."""
 
-REGIMES: tuple[str, ...] = tuple(f"{words}-{mode}" for words in BUILT_IN for mode in FIRST_MODES)
+REGIMES: tuple[str, ...] = tuple(f"{words}-{mode}" for words in VOCABULARIES for mode in FIRST_MODES)
 """Built-in vocabulary and how people answer: argmax, or sampled at a scale."""
 
-DEFAULT_REGIMES: tuple[str, ...] = tuple(f"{words}-{mode}" for words in BUILT_IN for mode in ("argmax", "scale-20"))
+DEFAULT_REGIMES: tuple[str, ...] = tuple(f"{words}-{mode}" for words in VOCABULARIES for mode in ("argmax", "scale-20"))
 
 KINDS: dict[str, str] = {
     "same style": "a style of the community",
@@ -86,7 +85,7 @@ class CommunitySettings:
 
     def as_config(self) -> dict[str, Any]:
         """Settings and styles, JSON-able."""
-        return {**asdict(self), "styles": {words: self.styles(words) for words in BUILT_IN}}
+        return {**asdict(self), "styles": {words: self.styles(words) for words in VOCABULARIES}}
 
 
 @dataclass(frozen=True)

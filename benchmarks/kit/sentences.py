@@ -39,6 +39,9 @@ REPORTED: dict[str, dict[str, str]] = {
 }
 """Built-in vocabulary -> user -> sentence that results are reported on."""
 
+VOCABULARIES: tuple[str, ...] = tuple(REPORTED)
+"""The built-in vocabularies that benchmarks are about."""
+
 FRESH: dict[str, dict[str, str]] = {
     "images": {
         "alpine": "Icy mountain peaks and glaciers in clear thin air",

@@ -6,9 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from benchmarks.kit.sentences import VOCABULARIES
 from benchmarks.planners.tastes import TASTES
 from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.vocabulary import BUILT_IN, load_vocabulary
+from edpbrl_gym.vocabulary import load_vocabulary
 
 Source = Literal["mdp", "sphere", "clustered", "prompts"]
 
@@ -122,7 +123,7 @@ FIRST_MODES: dict[str, tuple[str, float]] = {
 
 def _first_regimes() -> list[Regime]:
     regimes = []
-    for words in BUILT_IN:
+    for words in VOCABULARIES:
         for mode, (kind, scale) in FIRST_MODES.items():
             changes: list[tuple[str, str, dict[str, Any]]] = [("", "", {})]
             changes += [(f"-K{count}", f", K = {count}", {"num_options": count}) for count in (6, 9)]

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
-from benchmarks.kit.sentences import SENTENCES
+from benchmarks.kit.sentences import SENTENCES, VOCABULARIES
 from benchmarks.planners.arms import PLANNED, get_arm
 from benchmarks.planners.regimes import FIRST_MODES, REGIMES, Regime, episodes_of, get_regime
 from benchmarks.planners.tastes import TASTES, taste_sentences, taste_users
 from edpbrl_gym._validation import MOST_PROMPTS, check_count
 from edpbrl_gym.features import check_encoder_spec
-from edpbrl_gym.vocabulary import BUILT_IN
 
 _DEVELOPMENT_SEEDS = 1000  # the first of them
 
@@ -78,7 +77,7 @@ class PlannerSettings:
 
     def as_config(self) -> dict[str, Any]:
         """Settings and sentences, JSON-able; ``sentences_per_seed`` is left out, as it only adds or removes units."""
-        first = {words: taste_sentences(words, development=self.development) for words in BUILT_IN}
+        first = {words: taste_sentences(words, development=self.development) for words in VOCABULARIES}
         config = {**asdict(self), "sentences": dict(SENTENCES), "first_sentences": first}
         del config["sentences_per_seed"]
         return config
@@ -139,7 +138,7 @@ def _comparison() -> Study:
 def _first_answers() -> Study:
     """Three seeds of 4 users see every sentence once; more options and other shapes of tastes get two."""
     seeds: dict[tuple[str, str], int] = {}
-    for words in BUILT_IN:
+    for words in VOCABULARIES:
         seeds |= _block((f"{words}-{mode}" for mode in FIRST_MODES), ("random", "adaptive"), 3)
         for name in (f"{words}-argmax", f"{words}-scale-20"):
             seeds |= _block([name], ["adaptive-best"], 3) | _block([f"{name}-partial"], ["random"], 3)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.kit.sentences import SENTENCES
+from benchmarks.kit.sentences import SENTENCES, VOCABULARIES
 from benchmarks.kit.worlds import random_prompts, read_arrays, unit_rows, world_file, write_arrays
 from benchmarks.planners.regimes import Regime
 from benchmarks.planners.settings import PlannerSettings
@@ -22,7 +22,7 @@ from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.features import PrecomputedEncoder, TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
-from edpbrl_gym.vocabulary import BUILT_IN, SEPARATOR, Vocabulary, load_vocabulary
+from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
 _CENTRES = 20  # of "clustered"
@@ -83,7 +83,7 @@ def world_vocabulary(settings: PlannerSettings, name: str) -> Vocabulary:
     "interiors", its train split by head word, and "images-test" or "interiors-test".
     """
     words, _, part = name.partition("-")
-    if words in BUILT_IN:
+    if words in VOCABULARIES:
         return load_vocabulary(words).split(settings.split_seed, by="head")[part == "test"]
     train, test = load_vocabulary(settings.vocabulary).split(settings.split_seed)
     if name == "test":

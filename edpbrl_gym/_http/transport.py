@@ -217,9 +217,9 @@ class _Network(httpcore2.SyncBackend):
 class _Transport(httpx2.HTTPTransport):
     """httpx2's transport over connections of ours, for which it has no argument itself."""
 
-    def __init__(self, proxy: httpcore2.Proxy | None) -> None:
+    def __init__(self, proxy: httpcore2.Proxy | None, is_encrypted: bool) -> None:
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),
+            ssl_context=httpx2.create_ssl_context() if is_encrypted else None,
             proxy=proxy,
             max_connections=None,
             keepalive_expiry=_LONGEST_IDLE,
@@ -246,7 +246,7 @@ class Poster:
             raise ValueError(f"Expected an address with the name of a host, got the name {host!r}") from None
         self.timeout, self.most = timeout, most
         self._headers = {"Accept-Encoding": "identity", **headers}
-        self._transport = _Transport(_proxy(address))
+        self._transport = _Transport(_proxy(address), self._url.scheme == "https")
 
     def get(self, path: str) -> HttpAnswer:
         """Read what is at a path, with its parameters, of the same server; raises as ``post``."""

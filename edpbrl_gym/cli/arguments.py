@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
@@ -92,6 +92,8 @@ class Drawing:
     """Images at once, at most (None: as many as the renderer takes); halved when the memory is too small."""
     attention_slicing: bool = False
     """Use less memory and more time."""
+    offload: Literal["model", "sequential"] | None = None
+    """Keep the weights in the CPU's memory, and move whole models or single layers to the GPU when they compute."""
     budget_pictures: int | None = None
     """Ask for at most so many new pictures; those in the cache are free (None: no limit)."""
     price: float | None = None
@@ -149,7 +151,7 @@ class Drawing:
         return load_renderer(renderer, cache_folder=folder, executor=executor, budget=budget, **options)
 
 
-_OF_MACHINE = ("device", "batch_size", "attention_slicing", "price")  # options of a renderer that affect no image
+_OF_MACHINE = ("device", "batch_size", "attention_slicing", "offload", "price")  # options that affect no image
 
 
 def say_what_is_drawn(renderer: CachedRenderer, texts: Sequence[str], seed: int | Sequence[int]) -> None:

@@ -27,8 +27,8 @@ class Design:
     """Choose the questions for a vocabulary: solve a design, certify it, write the questions to ask."""
 
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical order (None:
-    images)."""
+    """Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in alphabetical order
+    (None: images)."""
     encoder: str = "minilm"
     """Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, precomputed:FILE, package.module:Class."""
     solver: str = "newton"

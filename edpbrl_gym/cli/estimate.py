@@ -55,7 +55,7 @@ class Estimate:
     """Mean prior variance (1 / lambda) of ridge or embeddings, or auto: the value that fits the answers best (None:
     auto; for the ridge --regularization)."""
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files whose embeddings make the prior (with a
+    """Vocabulary (images, interiors, posters, styles) or folder of token files whose embeddings make the prior (with a
     population, that of a person unlike all others; None: that of design.json beside the answers, else the built-in one
     of whose tokens the options are made, else the phrases of the options)."""
     power: float | None = None

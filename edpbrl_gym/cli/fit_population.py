@@ -47,8 +47,8 @@ class FitPopulation:
     """What the covariance is shrunk towards: the embeddings of the vocabulary, or no direction (None: vocabulary if the
     options are texts)."""
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files (None: that of design.json beside the first
-    answers, else the built-in one of whose tokens the options are made, else the phrases of the options)."""
+    """Vocabulary (images, interiors, posters, styles) or folder of token files (None: that of design.json beside the
+    first answers, else the built-in one of whose tokens the options are made, else the phrases of the options)."""
     encoder: str | None = None
     """Text encoder of questions files (None: that of design.json beside them, else minilm)."""
     minimum_people: int = 20

@@ -25,8 +25,8 @@ class Personalize:
     theta: Positional[Path]
     """Taste file of `edpbrl ask` or `edpbrl estimate`."""
     vocabulary: str | None = None
-    """Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical order (None: the
-    one with which the taste was learnt; images where its file doesn't say)."""
+    """Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in alphabetical order
+    (None: the one with which the taste was learnt; images where its file doesn't say)."""
     encoder: str | None = None
     """Text encoder (None: the one named in the taste file; a custom one must be given)."""
     base: tuple[str, ...] = ()

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from edpbrl_gym._compat import require, resolve_device
 from edpbrl_gym._files import reading
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
-from edpbrl_gym.rendering.diffusers.pipelines import find_model, load_pipeline, model_fingerprint, quiet
+from edpbrl_gym.rendering.diffusers.files import find_model, model_fingerprint, quiet
+from edpbrl_gym.rendering.diffusers.pipelines import load_pipeline
 from edpbrl_gym.rendering.settings import RenderSettings
 
 __all__ = ["SHIPPED_FOLDER", "SHIPPED_NAME", "Condition", "Denoiser", "ModelShape", "load_denoiser", "model_shape"]

@@ -7,8 +7,9 @@ person. The utility of an option with features x = (x_1, ..., x_B) is a sum over
 
 with C_b from the embeddings of a vocabulary or a pool: in the directions v_i of its principal components, with variances
 w_i, C_b = sum_i v_i v_i' w_i^power / sum_j w_j^(1 + power). So s_b^2 is the variance of the block's utility over the pool.
-The scales s_b maximise the Laplace evidence of the answers (`WhitenedAnswers.log_evidence_slopes`) times a weak
-log-normal prior, from the best common scale (`search_prior`) and from each block alone.
+The scales s_b maximise the Laplace evidence of the answers (`WhitenedAnswers.log_evidence_slopes`) times a log-normal
+prior, climbing from the best common scale (`search_prior`). That prior says little about the common scale, and more about
+the ratios: 20 answers alone would often give all of a taste to one block.
 
 A block may have more features than answers can say anything about: theta is about the leading components of each block
 (``feature_map``), each in units of its prior deviation.
@@ -42,7 +43,6 @@ __all__ = ["BlocksFit", "BlocksPrior"]
 
 _SPREAD = 3.0  # deviation of the log of the common scale under its prior, as for a prior with one scale
 _RATIO = 1.0  # of the log of a block's scale from the common one
-_ALONE = 1e-2  # of the common scale, for the other blocks where the search starts from one block alone
 _RANK = 1e-10  # variances of components below it, relative to the largest, are rounding
 
 
@@ -174,11 +174,8 @@ class BlocksPrior(TastePrior):
         count = len(self.parts)
         if count == 1:
             return np.array([common.scale]), common.estimate.theta
-        search = ScalesOfBlocks(terms, self.parts, self._typical)
-        alone = common.scale * np.where(np.eye(count, dtype=bool), 1.0, _ALONE)
-        found = [search.climb(start) for start in (np.full(count, common.scale), *alone)]
-        scales, _ = max(found, key=lambda one: one[1])
-        return scales, common.estimate.theta
+        found = ScalesOfBlocks(terms, self.parts, self._typical).climb(np.full(count, common.scale))
+        return found, common.estimate.theta
 
 
 class ScalesOfBlocks:
@@ -216,8 +213,8 @@ class ScalesOfBlocks:
         answers = WhitenedAnswers(scaled, self._offsets, self._base)
         return answers.log_evidence_slopes(self._parts)
 
-    def climb(self, start: Floats) -> tuple[Floats, float]:
-        """A local maximum of evidence times prior from scales (B,), and the log of its height."""
+    def climb(self, start: Floats) -> Floats:
+        """The local maximum of evidence times prior from scales (B,)."""
 
         def loss(log_scales: Floats) -> tuple[float, Floats]:
             value, slopes = self.log_evidence(log_scales)
@@ -229,7 +226,7 @@ class ScalesOfBlocks:
         found = minimize(
             loss, np.log(start), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-6, "gtol": 1e-3}
         )
-        return np.exp(found.x), -float(found.fun)
+        return np.asarray(np.exp(found.x))
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:

@@ -139,8 +139,8 @@ class DesignSettings(ABC):
         criterion: Optimality criterion of the designs by its name; the paper's is V.
         regularization: Lambda of the designs.
         iterations: Maximum number of Frank-Wolfe iterations.
-        vocabulary: Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical
-            order (None: images). Questions use its 75% train part.
+        vocabulary: Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in
+            alphabetical order (None: images). Questions use its 75% train part.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
         seed: Seed of all draws, the train/test split included; not of a judge.
@@ -265,8 +265,8 @@ class DemoSettings:
         text: Taste of the simulated user in words; theta* is its embedding.
         questions: Questions that the user answers, each about complete prompts.
         num_options: K, prompts of a question.
-        vocabulary: Vocabulary (images, interiors, styles) or folder of token files, one per step, in alphabetical
-            order (None: images).
+        vocabulary: Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in
+            alphabetical order (None: images).
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
         seed: Seed of all draws.
     """

@@ -9,6 +9,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from edpbrl_gym._compat import constructor_options
@@ -121,19 +122,14 @@ class Service(Renderer):
         """
 
     def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn | NotDrawn]:
-        drawn: dict[int, Drawn | NotDrawn] = {}
-
-        def keep(index: int, draw: Callable[[], Drawn]) -> NotDrawn | None:
+        def one(text: str, seed: int) -> Drawn | NotDrawn:
             try:
-                drawn[index] = draw()
+                return self.draw_one(text, seed, threading.Event())
             except NotDrawn as error:
-                drawn[index] = error
                 return error
-            return None
 
-        for _ in self.draw_each(texts, seeds, keep):
-            pass
-        return [drawn[index] for index in range(len(texts))]
+        with ThreadPoolExecutor(self.batch_size) as pool:
+            return list(pool.map(one, texts, seeds))
 
     def draw_each(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -120,6 +120,7 @@ class CachedRenderer:
         *,
         seed: int | Sequence[int] = 0,
         progress: Callable[[int, int], None] | None = None,
+        each: Callable[[int, RenderedImage | NotDrawn], None] | None = None,
     ) -> list[RenderedImage]:
         """Return the image of every prompt, from the cache or rendered now.
 
@@ -127,7 +128,8 @@ class CachedRenderer:
             prompts: n texts; equal ones with equal seeds share an image.
             seed: Seed of the noise: one for all prompts, or n.
             progress: Callback of (distinct images done, all distinct images), called at the beginning and after every
-                batch.
+                batch, of a ``Service`` after every image.
+            each: Callback of a position in ``prompts`` and its image, or why it has none, as soon as that is known.
 
         Returns:
             n images, the i-th of ``prompts[i]``; flagged ones are marked.
@@ -150,16 +152,25 @@ class CachedRenderer:
                 self.cache.prepare()
                 images.update((key, image) for key in missing if (image := self.cache.get(key)) is not None)
                 missing = [key for key in missing if key not in images]
-            if progress is not None:
-                progress(len(images), len(tasks))
+
+            def tell(done: Mapping[str, RenderedImage | NotDrawn]) -> None:
+                if progress is not None:
+                    progress(len(images) + len(errors), len(tasks))
+                for index, key in enumerate(keys if each is not None else ()):
+                    if each is not None and key in done:
+                        each(index, done[key])
+
             room = len(missing) if self.budget is None else max(0, self.budget - self.asked)
             used_up = f"the budget of {self.budget} new images is used up; give a larger one"
-            errors: dict[str, NotDrawn] = {key: OverBudget(used_up) for key in missing[room:]}
+            errors: dict[str, NotDrawn] = {}
+            tell(images)
+            errors |= {key: OverBudget(used_up) for key in missing[room:]}
+            if errors:
+                tell(errors.copy())
             for done in self._rendered(missing[:room], tasks):
                 images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
                 errors |= {key: one for key, one in done.items() if isinstance(one, NotDrawn)}
-                if progress is not None:
-                    progress(len(images) + len(errors), len(tasks))
+                tell(done)
             if errors:
                 raise RenderingError(
                     self.renderer.name,

@@ -40,7 +40,7 @@ class BackEnd(NamedTuple):
 BACK_ENDS: dict[str, BackEnd] = {
     "diffusers": BackEnd(
         "edpbrl_gym.rendering.diffusers:DiffusersRenderer",
-        "a text-to-image model, by hub id or folder",
+        "a text-to-image model, by hub id, folder or .safetensors file",
         ("diffusers", "torch", "transformers", "PIL"),
         "images",
     ),
@@ -59,6 +59,15 @@ BACK_ENDS: dict[str, BackEnd] = {
         "pictures",
         is_address=True,
         fragment="model",
+    ),
+    "comfyui": BackEnd(
+        "edpbrl_gym.rendering.services.comfyui:ComfyUIRenderer",
+        "URL?workflow=FILE of ComfyUI and a workflow with {prompt} in it",
+        ("httpx2", "PIL"),
+        "pictures",
+        is_address=True,
+        fragment="model",
+        files=("workflow",),
     ),
     "folder": BackEnd(
         "edpbrl_gym.rendering.folder:FolderRenderer",

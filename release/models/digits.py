@@ -31,7 +31,7 @@ from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.diffusion.denoiser import load_denoiser
 from edpbrl_gym.diffusion.schedulers import BlockSchedule
-from edpbrl_gym.rendering.diffusers.pipelines import model_fingerprint, quiet
+from edpbrl_gym.rendering.diffusers.files import model_fingerprint, quiet
 from release.models.folders import TRAINING_FILE, check_free
 
 if TYPE_CHECKING:

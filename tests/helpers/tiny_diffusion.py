@@ -136,6 +136,54 @@ def save_tiny_stable_diffusion(
     return folder
 
 
+# names of diffusers, as regular expressions, and of Stable Diffusion's own checkpoints, applied in this order
+_BLOCKS = (
+    *((rf"^down_blocks\.{i}\.resnets\.0", f"input_blocks.{2 * i + 1}.0") for i in (0, 1)),
+    *((rf"^down_blocks\.{i}\.attentions\.0", f"input_blocks.{2 * i + 1}.1") for i in (0, 1)),
+    (r"^down_blocks\.0\.downsamplers\.0\.conv", "input_blocks.2.0.op"),
+    *((rf"^up_blocks\.{i}\.resnets\.{j}", f"output_blocks.{2 * i + j}.0") for i in (0, 1) for j in (0, 1)),
+    *((rf"^up_blocks\.0\.attentions\.{j}", f"output_blocks.{j}.1") for j in (0, 1)),
+    (r"^up_blocks\.0\.upsamplers\.0", "output_blocks.1.2"),
+    *((rf"^mid_block\.resnets\.{j}", f"middle_block.{2 * j}") for j in (0, 1)),
+    (r"^mid_block\.attentions\.0", "middle_block.1"),
+    (r"^conv_in", "input_blocks.0.0"), (r"^conv_norm_out", "out.0"), (r"^conv_out", "out.2"),
+    (r"^time_embedding\.linear_1", "time_embed.0"), (r"^time_embedding\.linear_2", "time_embed.2"),
+    *((rf"^([a-z_]+\.\d+(?:\.0)?)\.{name}", rf"\1.{other}")
+      for name, other in (("norm1", "in_layers.0"), ("conv1", "in_layers.2"), ("norm2", "out_layers.0"),
+                          ("conv2", "out_layers.3"))),
+    (r"time_emb_proj", "emb_layers.1"), (r"conv_shortcut", "skip_connection"),
+)  # fmt: skip
+_AUTOENCODER = (
+    (r"^encoder\.down_blocks\.(\d)\.resnets", r"encoder.down.\1.block"),
+    (r"^encoder\.down_blocks\.(\d)\.downsamplers\.0", r"encoder.down.\1.downsample"),
+    *((rf"^decoder\.up_blocks\.{i}\.resnets", f"decoder.up.{3 - i}.block") for i in range(4)),
+    *((rf"^decoder\.up_blocks\.{i}\.upsamplers\.0", f"decoder.up.{3 - i}.upsample") for i in range(4)),
+    *((rf"mid_block\.resnets\.{j}", f"mid.block_{j + 1}") for j in (0, 1)),
+    (r"mid_block\.attentions\.0", "mid.attn_1"), (r"group_norm", "norm"), (r"to_out\.0", "proj_out"),
+    (r"\.to_([qkv])\.", r".\1."), (r"conv_norm_out", "norm_out"), (r"conv_shortcut", "nin_shortcut"),
+)  # fmt: skip
+
+
+def save_single_checkpoint(model: Path, path: Path) -> Path:
+    """Save the weights of a pipeline of ``save_tiny_stable_diffusion`` as one file with Stable Diffusion's names."""
+    import re
+
+    from safetensors.numpy import load_file, save_file
+
+    weights = {}
+    for part, file, prefix, names in (
+        ("unet", "diffusion_pytorch_model", "model.diffusion_model.", _BLOCKS),
+        ("vae", "diffusion_pytorch_model", "first_stage_model.", _AUTOENCODER),
+        ("text_encoder", "model", "cond_stage_model.transformer.text_model.", ((r"^text_model\.", ""),)),
+    ):
+        for name, value in load_file(model / part / f"{file}.safetensors").items():
+            for own, other in names:
+                name = re.sub(own, other, name)
+            weights[prefix + name] = value
+    save_file(weights, path)
+    return path
+
+
 DIMENSION = 12  # of the projection
 
 

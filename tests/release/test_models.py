@@ -17,7 +17,7 @@ from edpbrl_gym.diffusion import BlockSchedule, load_denoiser
 from edpbrl_gym.diffusion.denoiser import SHIPPED_FOLDER as DIGITS
 from edpbrl_gym.language.model import SHIPPED_FOLDER as PROMPTS
 from edpbrl_gym.language.model import load_language_model
-from edpbrl_gym.rendering.diffusers.pipelines import model_fingerprint
+from edpbrl_gym.rendering.diffusers.files import model_fingerprint
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 from release.models import digits, prompt_lm
 from release.models.corpus import MAX_PARTS, compose_corpus, compose_prompts

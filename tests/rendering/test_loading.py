@@ -7,6 +7,8 @@ import io
 import pytest
 from PIL import Image
 
+from edpbrl_gym import rendering
+from edpbrl_gym._pictures import as_png
 from edpbrl_gym.rendering import (
     Drawn,
     NotDrawn,
@@ -182,3 +184,69 @@ def test_a_renderer_that_loses_a_text_is_refused(tmp_path):
     service.draw = lambda texts, seeds: []
     with pytest.raises(ValueError, match="an image or an error for each of 2 prompts from a service, got 0"):
         load_renderer(service, cache_folder=tmp_path).render(["a", "b"])
+
+
+class Threads(rendering.Service):
+    """A service without a server: each text by itself, two at once."""
+
+    name, batch_size = "threads", 2
+
+    def describe(self):
+        return {"model": self.name}
+
+    def draw_one(self, text, seed, stop):
+        if text == "late":
+            raise NotDrawn("no answer")
+        if text == "broken":
+            raise ZeroDivisionError("it fell over")
+        stream = io.BytesIO()
+        Image.new("RGB", (8, 8), (seed, 0, 0)).save(stream, format="PNG")
+        return Drawn(stream.getvalue()[: -20 if text == "cut" else None])
+
+
+def test_a_service_of_one_s_own_draws_each_by_itself(tmp_path):
+    with pytest.raises(RenderingError, match=r"none of 2 \(no answer.*") as error:
+        load_renderer(Threads(), cache_folder=tmp_path).render(["a", "late", "cut", "b"], seed=[1, 2, 3, 4])
+    assert [image and image.load().getpixel((0, 0))[0] for image in error.value.images] == [1, None, None, 4]
+    assert "that is cut" in str(error.value.reasons[2])
+    with pytest.raises(ZeroDivisionError, match="it fell over"):
+        load_renderer(Threads(), cache_folder=tmp_path).render(["c", "broken", "d"])
+    drawn = Threads().draw(["a", "late"], [1, 2])
+    assert isinstance(drawn[0], Drawn) and str(drawn[1]) == "no answer"
+
+
+def test_what_is_no_picture_is_one_text_s_error_of_any_renderer(tmp_path):
+    service = Service()
+    good = service.draw(["a"], [0])[0]
+    service.draw = lambda texts, seeds: [good if text == "a" else Drawn(b"<svg/>") for text in texts]
+    with pytest.raises(RenderingError, match="no picture came: it can't be read") as error:
+        load_renderer(service, cache_folder=tmp_path).render(["a", "b"])
+    assert error.value.images[0] is not None
+    service.size = (8, 9)
+    with pytest.raises(RenderingError, match="Expected a picture of 8 x 9 pixels, got one of 8 x 8"):
+        load_renderer(service, cache_folder=tmp_path / "other").render(["a"])
+
+
+@pytest.mark.parametrize("kind", ["RGB", "RGBA", "LA", "P", "L", "1", "I;16", "CMYK", "animation", "turned"])
+def test_a_picture_of_any_kind_becomes_a_png_in_rgb(kind):
+    mode = kind if kind not in ("animation", "turned", "I;16") else "RGB"
+    image = Image.new("RGB", (6, 4), (200, 40, 90)).convert(mode)
+    stream, options = io.BytesIO(), {}
+    if kind == "I;16":
+        image = Image.new("I;16", (6, 4), 51400)
+    if kind == "RGBA":
+        image.putalpha(0)
+    if kind == "animation":
+        options = {"save_all": True, "append_images": [Image.new("RGB", (6, 4))]}
+    if kind == "turned":
+        options = {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0", "quality": 95}
+    image.save(stream, format="JPEG" if kind in ("CMYK", "turned") else "PNG", **options)
+    png, size = as_png(stream.getvalue())
+    read = Image.open(io.BytesIO(png))
+    assert (read.format, read.mode, read.size) == ("PNG", "RGB", size) and size == (
+        (4, 6) if kind == "turned" else (6, 4)
+    )
+    assert getattr(read, "n_frames", 1) == 1 and (png == stream.getvalue()) == (kind == "RGB")
+    expected = {"RGBA": (255, 255, 255), "1": None, "I;16": (200, 200, 200), "L": (90, 90, 90), "LA": (90, 90, 90)}
+    shown = expected.get(kind, (200, 40, 90))
+    assert shown is None or max(abs(a - b) for a, b in zip(read.getpixel((0, 0)), shown, strict=True)) <= 16

@@ -11,7 +11,8 @@ import pytest
 
 from edpbrl_gym.rendering import RenderSettings
 from edpbrl_gym.rendering.diffusers import LoadedPipeline, load_pipeline
-from edpbrl_gym.rendering.diffusers.pipelines import find_model, generate, model_fingerprint
+from edpbrl_gym.rendering.diffusers.files import find_model, model_fingerprint
+from edpbrl_gym.rendering.diffusers.pipelines import generate
 from tests.helpers.tiny_diffusion import renderer_of, save_tiny_stable_diffusion
 
 
@@ -115,9 +116,9 @@ def test_what_is_not_asked_for_stays_the_pipelines_own(flags, expected):
     class Sized:
         """A pipeline with sizes of its own in its signature, as Kandinsky and Sana have, which take no None."""
 
-        def __call__(self, prompt, num_inference_steps, generator, output_type, guidance_scale=4.0, height=48, width=40,
-                     negative_prompt=""):  # fmt: skip
-            assert negative_prompt == ""
+        def __call__(self, prompt, generator, output_type, num_inference_steps=9, guidance_scale=4.0, height=48,
+                     width=40, negative_prompt=""):  # fmt: skip
+            assert (num_inference_steps, guidance_scale, negative_prompt) == (9, 4.0, "")
             return SimpleNamespace(images=np.zeros((len(prompt), height, width, 3)), **flags)
 
     loaded = LoadedPipeline(pipeline=Sized(), fingerprint="", name="sized", device="cpu")
@@ -138,13 +139,13 @@ def test_what_cannot_be_loaded_is_explained(model, tmp_path):
     for name, said in (
         *((name, "a hub id of the form owner/name") for name in (tmp_path / "no", "no", "./a/b", "a/b/c")),
         (tmp_path, r"Expected model_index\.json in .*save_pretrained"),
-        (tmp_path / "one.safetensors", "single checkpoint with diffusers' from_single_file"),
     ):
         with pytest.raises(FileNotFoundError, match=said):
             load(name)
     for changes, said in (
         ({"device": "toaster"}, "Expected device as 'cpu'"),
         ({"variant": "fp16"}, "could not be loaded"),
+        ({"config": "a/b"}, "Expected no config with .*, which is no single file"),
         ({"revision": "v2"}, "Expected no revision with the folder .*, got 'v2': it is of a model on the"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -17,6 +17,7 @@ pytest.importorskip("httpx2")
 
 from edpbrl_gym._addresses import OPENAI_URL
 from edpbrl_gym.rendering import CachedRenderer, RenderingError, load_renderer, renderer_options
+from edpbrl_gym.workers import LocalProcesses
 from tests.helpers.picture_servers import (
     SERVERS,
     A1111Server,
@@ -222,6 +223,8 @@ def test_what_may_have_been_paid_is_not_asked_for_again_by_itself(tmp_path, monk
     """The next call does, with the same Idempotency-Key."""
 
     def play(call):
+        if call.text == GOOD:
+            return None
         call.server.paid[call.text, 0] += 1
         return {"half": half, "closed": lambda call: [], "drip": lambda call: drip()}.get(
             name, lambda call: Reply(int(name), b"")
@@ -231,13 +234,13 @@ def test_what_may_have_been_paid_is_not_asked_for_again_by_itself(tmp_path, monk
     for paid in ({"price": 0.04}, {"api_key_variable": "MY_KEY"}):
         with server(play) as served:
             made = renderer(served, tmp_path, timeout=0.3, spec=served.spec.partition("#")[0] + "#dream", **paid)
+            made.render([GOOD])  # so that there may be a connection that is kept
             for _ in range(2):
                 with pytest.raises(RenderingError, match="may have been drawn and billed.*the same call does") as error:
                     made.render([BAD])
                 assert "sk-0123" not in one_line(error.value)
-            assert [call.headers["idempotency-key"] for call in served.calls] == [
-                served.calls[0].headers["idempotency-key"]
-            ] * 2
+            first, second = (call.headers["idempotency-key"] for call in served.calls if call.text == BAD)
+            assert first == second
 
 
 @EVERY
@@ -306,11 +309,41 @@ def test_several_are_drawn_at_once_and_one_slow_picture_holds_up_nobody(tmp_path
 
     texts = ["slow", *(f"text {index}" for index in range(7))]
     with server(play) as served:
-        seen = []
+        seen, known = [], {}
         made = renderer(served, tmp_path, batch_size=3)
-        made.render(texts, progress=lambda done, total: seen.append((done, total)))
-        assert seen == [(done, 8) for done in range(9)] and 2 <= served.most_at_once <= 3 and made.asked == 8
+        made.render(texts[3:5])
+        images = made.render([*texts, "slow"], progress=lambda done, total: seen.append((done, total)),
+                             each=known.setdefault)  # fmt: skip
+        assert seen == [(done, 8) for done in range(2, 9)] and 2 <= served.most_at_once <= 3 and made.asked == 8
+        assert [known[index] for index in range(9)] == images and list(known)[:2] == [3, 4]
+        assert list(known).index(0) > 4
     check_cache(tmp_path)
+
+
+@EVERY
+@pytest.mark.parametrize("where", ["progress", "each"])
+def test_what_is_under_way_is_kept_where_the_caller_fails(tmp_path, server, where):
+    """Also by Ctrl-C in a callback."""
+
+    def fail(*given):
+        if len(served.calls) > 4:
+            raise KeyboardInterrupt
+
+    with server(lambda call: time.sleep(0.02)) as served:
+        made = renderer(served, tmp_path, batch_size=3)
+        with pytest.raises(KeyboardInterrupt):
+            made.render([f"text {index}" for index in range(30)], **{where: fail})
+        assert 5 <= sum(served.paid.values()) == len(in_cache(tmp_path)) < 12
+    check_cache(tmp_path)
+
+
+@EVERY
+def test_workers_draw_each_picture_once(tmp_path, server):
+    with server() as served:
+        made = renderer(served, tmp_path, executor=LocalProcesses(2), price=0.5)
+        images = made.render([f"text {index}" for index in range(7)])
+        assert [image.load().getpixel((0, 0)) for image in images] == [colour(image.prompt) for image in images]
+        assert set(served.paid.values()) == {1} and len(served.calls) == 7 and made.spent == 3.5
 
 
 @EVERY
@@ -339,6 +372,7 @@ def test_a_budget_of_pictures_is_kept_to(tmp_path, server):
         ({"price": -1}, "price"),
         ({"steps": 0}, "steps"),
         ({"extra": "[1]"}, "extra as a JSON object"),
+        ({"extra": "{cfg: 1}"}, "extra as a JSON object"),
         ({"api_key_variable": "sk-abc"}, "api_key_variable as the name of an environment variable"),
         ({"api_key_variable": "NOT_SET_HERE"}, "key of the endpoint in the environment variable NOT_SET_HERE"),
         ({"spec": "http://u:pw@127.0.0.1:1/v1#m"}, "without a password"),
@@ -365,7 +399,7 @@ def test_prompts_without_encryption_to_other_machines_warn(tmp_path):
 def test_all_settings_are_sent_and_part_of_the_key(tmp_path):
     with OpenAIServer() as server:
         options = {"height": 16, "width": 24, "steps": 4, "guidance": 1.5, "negative": "rain", "quality": "low",
-                   "extra": '{"true_cfg_scale": 4}', "seeded": True}  # fmt: skip
+                   "extra": '{"true_cfg_scale": 4, "prompt": "a wolf"}', "seeded": True}  # fmt: skip
         made = renderer(server, tmp_path, **options)
         [image] = made.render([GOOD], seed=7)
         assert server.calls[0].document == {
@@ -374,9 +408,12 @@ def test_all_settings_are_sent_and_part_of_the_key(tmp_path):
             "seed": 7,
         }  # fmt: skip
         for name in options:
-            if name not in ("width", "height", "seeded"):
+            if name not in ("width", "height"):
                 fewer = {key: value for key, value in options.items() if key != name}
                 assert renderer(server, tmp_path, **fewer).fingerprint != made.fingerprint, name
+        spec = f"{server.url}?seeded=true&steps=4&negative=rain#flux"
+        rest = {name: options[name] for name in ("height", "width", "guidance", "quality", "extra")}
+        assert renderer(server, tmp_path, spec=f"openai:{spec}", **rest).fingerprint == made.fingerprint
         [other] = renderer(server, tmp_path, **options, timeout=9.0, price=3.0).render([GOOD], seed=7)
         assert other == image and len(server.calls) == 1
         assert "url" not in renderer_options(server.spec) and "model" not in renderer_options(server.spec)
@@ -419,7 +456,7 @@ def test_a_picture_may_be_at_an_address(tmp_path):
         ("https://user@example.com/x.png", "got another one"),
         ("file:///etc/passwd", "got another one"),
         ("http://[::1", "got another one"),
-        ("/files/../../../etc/passwd", "it was drawn, but can't be read .* answered 404"),
+        ("/files/../../../etc/passwd", "was drawn, but it can't be read .* answered 404"),
         ("/files/moved.png", "answered 307"),
         ("/files/huge.png", "at most 40,000,000 bytes"),
         ("/files/text.png", "no picture came"),

@@ -29,8 +29,8 @@ class ReinforceExperiment:
         rank: Rank of the adapters.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG (the paper: CLIP ViT-L/14),
             package.module:Class.
-        vocabulary: Vocabulary (images, interiors, styles) or folder of token files for the prior, the Random baseline
-            and the held-out prompts of the preference error (None: images).
+        vocabulary: Vocabulary (images, interiors, posters, styles) or folder of token files for the prior, the Random
+            baseline and the held-out prompts of the preference error (None: images).
         map_prompts: Prompts of each policy in the t-SNE map (the paper: 100).
         repeats: Repeats of the similarity between policies (the paper: 10).
         users: The paper's users by name, or your own as name=sentence; theta* is the sentence's embedding.

@@ -14,23 +14,16 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.rendering.base import Drawn, Renderer
 from edpbrl_gym.rendering.cache import encode_png
 from edpbrl_gym.rendering.diffusers.arguments import refuse_unread_negative
-from edpbrl_gym.rendering.diffusers.pipelines import (
-    LoadedPipeline,
-    find_model,
-    generate,
-    is_out_of_memory,
-    load_pipeline,
-    model_class,
-    model_fingerprint,
-)
+from edpbrl_gym.rendering.diffusers.files import find_model, model_class, model_kind, whole_fingerprint
+from edpbrl_gym.rendering.diffusers.pipelines import LoadedPipeline, generate, is_out_of_memory, load_pipeline
 from edpbrl_gym.rendering.diffusers.reading import TextWatch
 from edpbrl_gym.rendering.settings import ImageSettings, RenderSettings
 
 __all__ = ["DiffusersRenderer"]
 
 _NO_MEMORY = (
-    "Expected memory for one image, got an out-of-memory error from torch; use attention slicing, a smaller height and "
-    "width, float16 or bfloat16 on a GPU, or another device"
+    "Expected memory for one image, got an out-of-memory error from torch; use offload, attention slicing, a smaller "
+    "height and width, float16 or bfloat16 on a GPU, or another device"
 )
 _log = logging.getLogger(__name__)
 
@@ -39,10 +32,11 @@ class DiffusersRenderer(Renderer):
     """A text-to-image model of diffusers, loaded for the first picture; until then its files are only hashed.
 
     Args:
-        model: Hub id, or a folder written by ``save_pretrained``.
+        model: Hub id, a folder written by ``save_pretrained``, or a single .safetensors file.
         device: Torch device; None: "cuda" if available, else "cpu".
         batch_size: Maximum number of images in a batch.
         attention_slicing: Compute attention in slices, with less memory and more time.
+        offload: "model" or "sequential": with less memory on the device and more time, see ``load_pipeline``.
         **settings: Of the images, see ``ImageSettings``.
 
     Raises:
@@ -56,13 +50,14 @@ class DiffusersRenderer(Renderer):
         device: str | None = None,
         batch_size: int = 4,
         attention_slicing: bool = False,
+        offload: str | None = None,
         **settings: Any,
     ) -> None:
         self.settings = RenderSettings(model=model, **settings)
         self.name = model
         self.device = device
         self.batch_size = check_count(batch_size, "batch_size")
-        self.attention_slicing = bool(attention_slicing)
+        self.attention_slicing, self.offload = bool(attention_slicing), offload
         self._told: set[str] = set()  # what has been said about prompts that are cut
 
     @classmethod
@@ -77,12 +72,19 @@ class DiffusersRenderer(Renderer):
         """sha256 (hex) of the model's weights and configs; a model on the hub is downloaded for it, but not loaded."""
         if "loaded" in self.__dict__:
             return self.loaded.fingerprint
-        return model_fingerprint(find_model(self.settings), self.settings.variant)
+        return whole_fingerprint(self.settings, find_model(self.settings))
+
+    @cached_property
+    def resolved(self) -> RenderSettings:
+        """The settings with the pipeline's own steps and guidance in place of None."""
+        if None not in (self.settings.steps, self.settings.guidance):
+            return self.settings
+        return model_kind(find_model(self.settings)).resolve(self.settings)
 
     @cached_property
     def loaded(self) -> LoadedPipeline:
         """The pipeline, loaded on first use; for the errors see ``load_pipeline``."""
-        loaded = load_pipeline(self.settings, self.device, self.attention_slicing)
+        loaded = load_pipeline(self.settings, self.device, self.attention_slicing, self.offload)
         if self.__dict__.get("fingerprint", loaded.fingerprint) != loaded.fingerprint:
             raise ValueError(f"Expected the same files of the model {loaded.name}, but they have changed; start again")
         return loaded
@@ -91,15 +93,15 @@ class DiffusersRenderer(Renderer):
         self.loaded  # noqa: B018
 
     def identity(self) -> dict[str, Any]:
-        """The model by its fingerprint, and all settings that change an image."""
+        """The model by its fingerprint, and all settings that change an image; None as the pipeline's own value."""
         if self.settings.negative:  # also where older images, drawn without it, are in the cache
             refuse_unread_negative(model_class(find_model(self.settings)), self.settings.model, self.settings)
-        return self.settings.identity(self.fingerprint)
+        return self.resolved.identity(self.fingerprint)
 
     def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
         loaded = self.loaded
         try:
-            pixels, flags, read = generate(loaded, self.settings, texts, seeds)
+            pixels, flags, read = generate(loaded, self.resolved, texts, seeds)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -139,12 +141,13 @@ class DiffusersRenderer(Renderer):
         import torch
 
         return {
-            "settings": self.settings.as_dict(),
+            "settings": self.resolved.as_dict(),
             "model_fingerprint": self.fingerprint,
             "pipeline": type(self.loaded.pipeline).__name__,
             "scheduler": type(getattr(self.loaded.pipeline, "scheduler", None)).__name__,
             "device": torch.device(self.loaded.device).type,
             "batch": batch,
             "attention_slicing": self.attention_slicing,
+            "offload": self.offload,
             "versions": {name: version(name) for name in ("diffusers", "torch", "transformers")},
         }

@@ -88,15 +88,15 @@ class Brush:
                 path, fill, opacity, f' stroke="{c["line"]}" stroke-width="{2.3 * unit:.2f}" stroke-linejoin="round"'
             )
         elif self.manner == "collage":
-            self.plain(path, "#000", 0.26, f' transform="translate({1.8 * unit:.2f} {-2.6 * unit:.2f})"')
+            self.plain(path, "#000", 0.34, f' transform="translate({2.2 * unit:.2f} {-3.2 * unit:.2f})"')
             if self.scale == 1:
                 torn = f' stroke="{c["page"]}" stroke-width="3" stroke-linejoin="round"'
                 self.plain(self._wobble(path, 1.6), c["page"], opacity, torn + ' transform="translate(0.4 -2.4)"')
             self.plain(path, fill, opacity)
         elif self.manner == "wash":
-            self.plain(self._wobble(path, 2.4 * unit), mix(fill, c["page"], 0.18), 0.72 * opacity)
+            self.plain(self._wobble(path, 2.4 * unit), mix(fill, c["page"], 0.18), 0.85 * opacity)
             edge = f' stroke="{mix(fill, c["ink"], 0.3)}" stroke-width="{1.3 * unit:.2f}"'
-            self.plain(self._wobble(path, 1.6 * unit), fill, 0.62 * opacity, edge)
+            self.plain(self._wobble(path, 1.6 * unit), fill, 0.8 * opacity, edge)
         elif self.manner == "strokes":
             self.plain(self._wobble(path, 2.6 * unit), fill, opacity)
         elif self.manner == "misaligned":

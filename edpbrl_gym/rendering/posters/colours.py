@@ -22,9 +22,9 @@ LIGHTS: dict[str, str] = {
     "dark storm with lightning": "storm",
     "slanting rain": "rain",
     "softly falling snow": "snow",
-    "drifting white clouds": "day",
+    "drifting white clouds": "clouds",
     "rings of light around the sun": "evening",
-    "an eclipsed sun": "night",
+    "an eclipsed sun": "eclipse",
     "a beam of light from above": "storm",
 }
 """Light -> what it does to the colours of a palette."""
@@ -79,15 +79,17 @@ def _towards(colours: dict[str, str], target: str, shares: dict[str, float]) -> 
 
 
 def tones(colours: dict[str, str], mood: str) -> dict[str, str]:
-    """What a light makes of a palette: the same parts, and "page", which stays as the paper is.
+    """What a light makes of a palette: the same parts, "page" (stays as the paper is) and "shine" (seen in the sky).
 
     Only colours of the palette are mixed, so that every light keeps the palette's harmony.
     """
     c = dict(colours, page=colours["paper"])
     ink, paper = c["ink"], c["paper"]
-    if mood == "night":
+    if mood in ("night", "eclipse"):
         c["high"], c["low"] = mix(ink, c["near"], 0.25), mix(c["near"], c["mid"], 0.55)
         _towards(c, ink, {"far": 0.52, "mid": 0.56, "near": 0.62, "accent": 0.12})
+        if mood == "eclipse":
+            c["low"] = mix(c["accent"], ink, 0.45)
         c["paper"] = mix(paper, c["low"], 0.16)
     elif mood == "dusk":
         c["high"], c["low"] = mix(c["near"], ink, 0.2), mix(c["glow"], c["accent"], 0.28)
@@ -111,6 +113,10 @@ def tones(colours: dict[str, str], mood: str) -> dict[str, str]:
     elif mood == "snow":
         c["high"], c["low"] = mix(c["high"], c["far"], 0.3), mix(c["low"], c["far"], 0.35)
         _towards(c, paper, {"far": 0.35, "mid": 0.68, "near": 0.86})
+    elif mood == "clouds":
+        deep = c["mid"] if difference(c["high"], paper) < 26 else c["high"]
+        c["high"], c["low"] = mix(c["high"], deep, 0.5), mix(c["low"], deep, 0.3)
     else:
-        c["high"] = mix(c["high"], paper, 0.08)
+        c["high"], c["low"] = mix(c["high"], paper, 0.1), mix(c["low"], paper, 0.35)
+    c["shine"] = c["glow"] if difference(c["glow"], c["high"]) > 26 else c["accent"]
     return c

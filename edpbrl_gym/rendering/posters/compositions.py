@@ -74,8 +74,10 @@ def window(form: str, w: float, h: float) -> str:
 
 
 def wall(form: str, c: dict[str, str]) -> str:
-    """The colour around the window of a form."""
-    return mix(c["near"], c["ink"], 0.15) if form == "arch" else c["page"]
+    """The colour at the upper edge: around the window of a form, or the sky's."""
+    if form == "arch":
+        return mix(c["near"], c["ink"], 0.15)
+    return c["page"] if form in ("round", "strip", "panels") else c["high"]
 
 
 def leaves(b: Brush, w: float, h: float, rng: Random) -> None:

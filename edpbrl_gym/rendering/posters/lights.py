@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edpbrl_gym.rendering.posters.brush import circle, rect, ridge
-from edpbrl_gym.rendering.posters.colours import mix
+from edpbrl_gym.rendering.posters.colours import difference, mix
 from edpbrl_gym.rendering.posters.stage import Stage
 
 __all__ = ["beam", "sky", "weather"]
@@ -64,13 +64,13 @@ def _evening(s: Stage) -> None:
 
 
 def _midday(s: Stage) -> None:
-    c, x, y = s.tones, _side(s), s.height * 0.15
+    c, x, y = s.tones, _side(s), s.height * 0.17
     for i in range(16):
         a = i * math.pi / 8
-        near, far = 38, 58 if i % 2 else 50
+        near, far = 46, 76 if i % 2 else 62
         ends = [(x + r * math.cos(a), y + r * math.sin(a)) for r in (near, far)]
-        s.brush.line("M" + " L".join(f"{i:.1f},{j:.1f}" for i, j in ends), c["glow"], 3.2)
-    s.brush.shape(circle(x, y, 30), c["glow"])
+        s.brush.line("M" + " L".join(f"{i:.1f},{j:.1f}" for i, j in ends), c["shine"], 3.6)
+    s.brush.shape(circle(x, y, 37), c["shine"])
 
 
 def _night(s: Stage) -> None:
@@ -107,7 +107,7 @@ def _rays(s: Stage) -> None:
     for i in range(0, 14, 2):
         a, d = (math.pi + (i - 0.5 + k) * math.pi / 13 for k in (0, 1))
         path += f"M{x:.1f},{y:.1f} L{x + reach * math.cos(a):.0f},{y + reach * math.sin(a):.0f} L{x + reach * math.cos(d):.0f},{y + reach * math.sin(d):.0f} Z "
-    b.plain(path, mix(c["glow"], c["accent"], 0.12), 0.8)
+    b.plain(path, mix(c["shine"], c["high"], 0.3), 0.85)
     b.shape(_disc(s, x, y, 84), mix(c["accent"], c["glow"], 0.3))
 
 
@@ -141,7 +141,9 @@ def _cloud(x: float, y: float, size: float, up: int = 1) -> str:
     text = f"M{x + points[0][0] * size:.1f},{y:.1f} "
     for p in points[1:]:
         text += (
-            "C" + " ".join(f"{x + i * size:.1f},{y + j * size * up:.1f}" for i, j in zip(p[::2], p[1::2], strict=True)) + " "
+            "C"
+            + " ".join(f"{x + i * size:.1f},{y + j * size * up:.1f}" for i, j in zip(p[::2], p[1::2], strict=True))
+            + " "
         )
     return text + "Z"
 
@@ -149,7 +151,19 @@ def _cloud(x: float, y: float, size: float, up: int = 1) -> str:
 def _storm(s: Stage) -> None:
     b, c, rng, w, h = s.brush, s.tones, s.rng("storm"), s.width, s.height
     x, y, long = _side(s), h * 0.16, min(1.15, s.horizon / 290)
-    bolt = ((6, 0), (-24, 74), (-4, 70), (-34, 150), (-16, 144), (-44, 218), (18, 124), (0, 128), (28, 58), (10, 62), (30, 0))
+    bolt = (
+        (6, 0),
+        (-24, 74),
+        (-4, 70),
+        (-34, 150),
+        (-16, 144),
+        (-44, 218),
+        (18, 124),
+        (0, 128),
+        (28, 58),
+        (10, 62),
+        (30, 0),
+    )
     b.plain("M" + " L".join(f"{x + i * 1.1:.1f},{y + j * long:.1f}" for i, j in bolt) + " Z", c["glow"])
     for level, share in ((0.2, 0.3), (0.12, 0.55), (0.05, 0.8)):
         colour = mix(c["low"], c["ink"], share)
@@ -249,7 +263,8 @@ def weather(s: Stage) -> None:
             for _ in range(count):
                 x, y, long = rng.uniform(-20, w + 60), rng.uniform(-40, h), rng.uniform(16, 36) * width
                 path += f"M{x:.0f},{y:.0f} l{-long * 0.36:.1f},{long:.1f} "
-            b.line(path, mix(c["paper"], c["high"], 0.15), width, alpha)
+            drop = max((c["paper"], c["near"]), key=lambda one: difference(one, c["high"]))
+            b.line(path, mix(drop, c["high"], 0.15), width, alpha)
     elif s.mood == "snow":
         for size, count in ((1.5, 130), (2.7, 70), (4.4, 24)):
             b.plain(

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
 from edpbrl_gym.rendering.posters.colours import difference, mix
 
-__all__ = ["ORNAMENTS", "Ornament"]
+__all__ = ["ORNAMENTS", "Ornament", "letters"]
 
 _RED = "#c4301f"  # of a seal, whatever the palette
 
 
 @functools.cache
-def _letters() -> dict[str, tuple[float, str]]:
+def letters() -> dict[str, tuple[float, str]]:
     found = {" ": (2.0, "")}
     for line in (Path(__file__).resolve().parent / "letters.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -28,14 +28,14 @@ def _letters() -> dict[str, tuple[float, str]]:
 
 
 def _width(text: str, gap: float) -> float:
-    return sum(_letters()[letter][0] + gap for letter in text) - gap
+    return sum(letters()[letter][0] + gap for letter in text) - gap
 
 
 def _letter(b: Brush, text: str, x: float, y: float, size: float, weight: float, colour: str, gap: float) -> None:
     """Draw capitals from their upper left corner; sizes in units of the page, ``weight`` and ``gap`` in sixths of it."""
     unit, parts = size / 6, []
     for letter in text:
-        width, path = _letters()[letter]
+        width, path = letters()[letter]
         parts.append(f'<path transform="translate({x / unit:.2f} {y / unit:.2f})" d="{path}"/>')
         x += (width + gap) * unit
     style = f' fill="none" stroke="{colour}" stroke-width="{weight}" stroke-linejoin="round"'
@@ -53,7 +53,7 @@ def _frame(b: Brush, w: float, h: float, inset: float, width: float, colour: str
 
 def _thin(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     colour = _readable(b, b.tones["top"])
-    _frame(b, w, h, 15, 2.6, colour)
+    _frame(b, w, h, 16, 3.4, colour)
 
 
 def _double(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
@@ -70,11 +70,11 @@ def _below(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
 
 
 def _above(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
-    colour, size = _readable(b, b.tones["top"]), 17.0
-    long = _width(title, 4.6) * size / 6
-    _letter(b, title, (w - long) / 2, 27, size, 0.95, colour, 4.6)
-    for x in ((w - long) / 2 - 64, (w + long) / 2 + 14):
-        b.line(f"M{max(14, x):.1f},{27 + size / 2} L{min(w - 14, x + 50):.1f},{27 + size / 2}", colour, 2)
+    colour, size = _readable(b, b.tones["top"]), 20.0
+    long = _width(title, 4.0) * size / 6
+    _letter(b, title, (w - long) / 2, 24, size, 1.0, colour, 4.0)
+    for y in (12, 54):
+        b.line(f"M18,{y} L{w - 18:.1f},{y}", colour, 2.4)
 
 
 def _side(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
@@ -183,11 +183,13 @@ class Ornament(NamedTuple):
         inset: What it takes from the left, top, right and bottom of the page.
         draw: Draws it over the page, of a width and height, with a title and random numbers.
         corner: Radius of the picture's corners.
+        apart: What it takes from the top of a page whose picture is seen through windows.
     """
 
     inset: tuple[float, float, float, float]
     draw: Callable[[Brush, float, float, str, Random], None]
     corner: float = 0.0
+    apart: float = 0.0
 
 
 ORNAMENTS: dict[str, Ornament] = {
@@ -197,7 +199,7 @@ ORNAMENTS: dict[str, Ornament] = {
     "a dark double frame": Ornament((0, 0, 0, 0), _double),
     "rounded corners": Ornament((14, 14, 14, 14), _nothing, 66),
     "a bold title below": Ornament((0, 0, 0, 92), _below),
-    "small lettering at the top": Ornament((0, 0, 0, 0), _above),
+    "small lettering at the top": Ornament((0, 0, 0, 0), _above, apart=62),
     "tall letters up the side": Ornament((74, 0, 0, 0), _side),
     "art deco corners": Ornament((0, 0, 0, 0), _deco),
     "a band of triangles": Ornament((0, 0, 0, 62), _triangles),

@@ -40,19 +40,21 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     page = Brush(manner, c, Random(derive_seed(seed, "posters", "brush")))
     page.plain(rect(0, 0, page_w, page_h), c["page"])
     left, top, right, bottom = ornament.inset
+    form = COMPOSITIONS[chosen["composition"]].form
+    if form in ("grid", "round", "arch", "strip", "panels"):
+        top = max(top, ornament.apart)
     w, h = page_w - left - right, page_h - top - bottom
     picture = Brush(manner, c, page._rng)
     _picture(picture, chosen, w, h, seed)
     page.group(f"translate({left} {top})", picture.parts)
-    if any(ornament.inset):  # covering is quicker than clipping
+    if left + top + right + bottom:  # covering is quicker than clipping
         hole = f"M{left},{top} h{w:.1f} v{h:.1f} h{-w:.1f} Z"
         if ornament.corner:
             r, x, y = ornament.corner, left + w, top + h
             hole = f"M{left + r},{top} L{x - r:.1f},{top} Q{x:.1f},{top} {x:.1f},{top + r} L{x:.1f},{y - r:.1f} Q{x:.1f},{y:.1f} {x - r:.1f},{y:.1f} L{left + r},{y:.1f} Q{left},{y:.1f} {left},{y - r:.1f} L{left},{top + r} Q{left},{top} {left + r},{top} Z"
         page.plain(rect(-99, -99, page_w + 198, page_h + 198) + hole, c["page"], 1, ' fill-rule="evenodd"')
     rng = Random(derive_seed(seed, "posters", "page"))
-    form = COMPOSITIONS[chosen["composition"]].form
-    c["top"] = wall(form, c) if window(form, w, h) else c["high"]  # behind what is written there
+    c["top"] = c["page"] if top else wall(form, c)  # behind what is written there
     ornament.draw(page, page_w, page_h, subject(chosen["subject"]).title, rng)
     overlay(page, page_w, page_h, rng, page=True)
     return (
@@ -119,7 +121,9 @@ def _landscape(b: Brush, chosen: dict[str, str], how: Composition, w: float, h: 
         base = horizon + 2 * (how.base > 0)
     else:
         base = horizon + (h - horizon) * how.base
-    stage = Stage(b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed, view)
+    stage = Stage(
+        b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed, view
+    )
     stage.floor = horizon if how.form == "mirror" else h + 90
     behind = sky(stage)
     far(stage)

@@ -54,7 +54,7 @@ class Stage:
     @property
     def dark(self) -> bool:
         """Whether the sky is dark."""
-        return self.mood in ("night", "storm")
+        return self.mood in ("night", "eclipse", "storm")
 
     @property
     def depth(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
-from edpbrl_gym.rendering.posters.colours import mix
+from edpbrl_gym.rendering.posters.colours import difference, mix
 
 __all__ = ["MANNERS", "overlay"]
 
@@ -46,9 +46,9 @@ def _specks(count: int, size: float, number: int) -> str:
 
 def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
     turn = rng.randrange(4)
-    for number, count, colour, alpha in ((1, 1700, b.tones["line"], 0.42), (2, 1300, b.tones["page"], 0.6)):
+    for number, count, colour, alpha in ((1, 2000, b.tones["line"], 0.5), (2, 1700, b.tones["page"], 0.62)):
         b.add(
-            f'<defs><path id="specks{number}" d="M0 0{_specks(count, 1.2, number)}" fill="{colour}" fill-opacity="{alpha}"{_CRISP}/></defs>'
+            f'<defs><path id="specks{number}" d="M0 0{_specks(count, 1.7, number)}" fill="{colour}" fill-opacity="{alpha}"{_CRISP}/></defs>'
         )
         for i, (x, y) in enumerate((x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)):
             b.add(
@@ -59,17 +59,19 @@ def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
 def _halftone(b: Brush, w: float, h: float, rng: Random) -> None:
     """Rows of dots on a slant: light ones that shrink from above, dark ones that grow below."""
     gap, reach, rows = 9.0, 0.75 * max(w, h), []
+    inks = (b.tones["page"], b.tones["line"])
+    upper, lower = (max(inks, key=lambda ink: difference(ink, b.tones[one])) for one in ("high", "near"))
     for i in range(int(2 * reach / (gap * 0.87))):
         y = i * gap * 0.87 - reach
         level = min(1.0, max(0.0, 0.5 + y / (1.25 * max(w, h))))
-        width, colour = gap * (1.0 - 1.75 * level), b.tones["page"]
+        width, colour = gap * (1.0 - 1.7 * level), upper
         if level > 0.5:
-            width, colour = gap * (1.8 * level - 0.75), b.tones["line"]
+            width, colour = gap * (1.7 * level - 0.7), lower
         dots = "".join(f"M{x * gap + i % 2 * gap / 2 - reach:.1f} {y:.1f}h.1" for x in range(int(2 * reach / gap)))
         if width > 0.8:
             rows.append(f'<path d="{dots}" stroke="{colour}" stroke-width="{width:.1f}"/>')
     turn = f"translate({w / 2:.0f} {h / 2:.0f}) rotate(24)"
-    b.group(turn, rows, ' fill="none" stroke-linecap="round" stroke-opacity=".38"' + _CRISP)
+    b.group(turn, rows, ' fill="none" stroke-linecap="round" stroke-opacity=".42"' + _CRISP)
 
 
 def _woodcut(b: Brush, w: float, h: float, rng: Random) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -100,8 +100,11 @@ class HttpService(Service):
         if self.has_login and self._secrets and ":" in self._secrets[0]:
             self._secrets.append(base64.b64encode(self._secrets[0].encode()).decode())
             account["Authorization"] = f"Basic {self._secrets[-1]}"
-        self._poster = Poster(self.url, {"User-Agent": "edpbrl-gym", **account}, self.timeout, MAX_REPLY)
         self._paid = bool(account) if price is None else price > 0
+        headers = {"User-Agent": "edpbrl-gym", **account}
+        if self._paid:  # on a connection that is kept, a lost request would be sent again
+            headers["Connection"] = "close"
+        self._poster = Poster(self.url, headers, self.timeout, MAX_REPLY)
         self.name = f"{self.model or 'the model'} at {self.url}"
         self._told_until, self._answered = 0.0, 0
         if self._base.scheme == "http" and not is_loopback(self.url):
@@ -121,7 +124,8 @@ class HttpService(Service):
         """The bytes of one picture, or of what came in its place. Raises what ``ask`` does."""
 
     def describe(self) -> dict[str, Any]:
-        return {"model": self.model or self.url, "url": self.url, "request": dict(self.request())}
+        settings = {"model": self.model or self.url, "url": self.url, "request": dict(self.request())}
+        return settings | {"seeded": self.seeded}
 
     def draw_one(self, text: str, seed: int, stop: threading.Event) -> Drawn:
         try:
@@ -134,7 +138,9 @@ class HttpService(Service):
         self._poster.close()
 
     def address(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """Address of a path, such as "/images/generations", behind that of the server."""
+        """Address of a path, such as "/images/generations", behind that of the server; a whole one as it is."""
+        if "://" in path:
+            return path
         parameters = "&".join(filter(None, [self._base.query, urlencode(query or {}, quote_via=quote)]))
         whole = quote(self._base.path.rstrip("/") + path, safe="/%:@!$&'()*+,;=~")
         return self._base._replace(path=whole, query=parameters).geturl()
@@ -150,17 +156,19 @@ class HttpService(Service):
         query: Mapping[str, str] | None = None,
         text: str = "",
         number: int = 0,
+        elsewhere: Poster | None = None,
     ) -> bytes:
         """The body of the answer to a request, which is repeated after errors that pass.
 
         Args:
-            path: What follows the address.
+            path: What follows the address, or a whole one.
             document: What is posted as JSON (None: GET). If a key is sent or a picture has a price, this is not
                 repeated when it may have been drawn.
             stop: Ends the waits.
             query: Parameters of the address.
             text: The text of the picture, which no message may repeat.
             number: The seed, so that requests of different pictures differ where no seed is sent.
+            elsewhere: Client for another server (None: that of this one, with its key).
 
         Raises:
             Refused: A content filter has declined the text.
@@ -168,10 +176,7 @@ class HttpService(Service):
             ConnectionError: There would be none of any text.
         """
         body = None if document is None else json.dumps(document).encode("ascii")
-        return self._ask(self.address(path, query), body, stop, text, number)
-
-    def _ask(self, address: str, body: bytes | None, stop: threading.Event, text: str = "", number: int = 0,
-             elsewhere: Poster | None = None) -> bytes:  # fmt: skip
+        address = self.address(path, query)
         retries, refused, waited = 0, 0, 0.0
         while True:
             answered, announced = self._answered, None
@@ -184,7 +189,7 @@ class HttpService(Service):
             if answer is not None:
                 status = error_of_success(answer.body) if answer.status < 300 and answer.body else None
                 if answer.body is None:
-                    raise NotDrawn(f"Expected a reply of at most {MAX_REPLY:,} bytes, got a larger or packed one")
+                    raise NotDrawn(f"it is too large, or packed: at most {MAX_REPLY:,} bytes are read")
                 if answer.status < 300 and status is None:
                     self._answered += 1
                     return answer.body
@@ -296,10 +301,9 @@ class HttpService(Service):
         return content
 
     def picture_at(self, url: str, stop: threading.Event) -> bytes:
-        """What is at an address that the server gave: of its own, or another one that is https; without the key there.
+        """What is at an address that the server gave: of its own, or another one that is https, without the key there.
 
-        Raises:
-            NotDrawn: It can't be read.
+        Raises NotDrawn where it can't be read.
         """
         from edpbrl_gym._http.transport import Poster, is_private
 
@@ -314,20 +318,16 @@ class HttpService(Service):
         except (ValueError, TypeError):
             raise NotDrawn("Expected a picture at the server itself or at an https address, got another one") from None
         try:
-            return self._ask(whole, None, stop, elsewhere=elsewhere)
+            return self.ask(whole, stop=stop, elsewhere=elsewhere)
         except NotDrawn as error:
-            raise NotDrawn(f"it was drawn, but can't be read where the server put it: {error}") from None
+            raise NotDrawn(f"the picture was drawn, but it can't be read where the server put it: {error}") from None
         finally:
             if elsewhere is not None:
                 elsewhere.close()
 
 
 def base64_bytes(text: object) -> bytes:
-    """What a text in base64 holds, which may be a "data:" address.
-
-    Raises:
-        NotDrawn: It holds nothing.
-    """
+    """What a text in base64 holds, which may be a "data:" address; NotDrawn if it is none."""
     try:
         if not isinstance(text, str) or not text:
             raise ValueError
@@ -338,15 +338,11 @@ def base64_bytes(text: object) -> bytes:
 
 
 def only_one(pictures: object) -> Any:
-    """The one picture of a list.
-
-    Raises:
-        NotDrawn: There is none, or more.
-    """
-    if not isinstance(pictures, Sequence) or isinstance(pictures, str) or len(pictures) != 1:
-        number = len(pictures) if isinstance(pictures, Sequence) and not isinstance(pictures, str) else "none"
-        raise NotDrawn(f"Expected one picture in the reply, got {number or 'none'}")
-    return pictures[0]
+    """The one picture of a list; NotDrawn if there is none, or more."""
+    listed = pictures if isinstance(pictures, list) else []
+    if len(listed) != 1:
+        raise NotDrawn(f"Expected one picture in the reply, got {len(listed) or 'none'}")
+    return listed[0]
 
 
 def _lost(problem: str) -> str:
@@ -365,12 +361,8 @@ def _black(size: tuple[int, int]) -> bytes:
 
 
 def options_from(extra: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Further fields of a request, given as an object or its JSON.
-
-    Raises:
-        ValueError: It is no object.
-    """
-    fields = json.loads(extra) if isinstance(extra, str) and extra.lstrip().startswith("{") else extra or {}
+    """Further fields of a request, given as an object or its JSON; ValueError if they are none."""
+    fields = parse_json(extra.encode("utf-8", "replace")) if isinstance(extra, str) else extra or {}
     if not isinstance(fields, dict):
         raise ValueError(f"Expected extra as a JSON object, such as '{{\"true_cfg_scale\": 4}}', got {extra!r}")
     return fields

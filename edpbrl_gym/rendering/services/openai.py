@@ -81,7 +81,7 @@ class OpenAIRenderer(HttpService):
         return self._request
 
     def picture(self, text: str, seed: int, stop: threading.Event) -> bytes:
-        document: dict[str, Any] = {"model": self.model, "prompt": text, "n": 1, **self._request}
+        document: dict[str, Any] = {**self._request, "model": self.model, "prompt": text, "n": 1}
         if self.seeded:
             document["seed"] = seed
         while True:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from edpbrl_gym.rendering import NotDrawn, RenderingError
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.records import NotReadyError, StoredQuestion
 from edpbrl_gym.study.style import Style
@@ -97,15 +98,18 @@ def picture_addresses(site: Site, visitor: Visitor, texts: Sequence[str]) -> lis
 def picture_endpoint(site: Site) -> Callable[[Request], Any]:
     """The endpoint of the pictures that a participant is shown, or will be shown next.
 
-    It waits until the picture is drawn, without a thread; a picture that the model's safety checker flagged is replaced
-    by a sign.
+    It waits until the picture is drawn, without a thread; a picture that the model's safety checker flagged, or that
+    the renderer could not draw, is replaced by a sign.
     """
 
     async def endpoint(request: Request) -> Response:
         text, is_last = await run_in_threadpool(_text, site, request)
         if text is None or site.queue.pictures is None:
             raise HTTPException(404)
-        png = await asyncio.shield(asyncio.wrap_future(site.queue.pictures.get(text, is_last=is_last)))
+        try:
+            png = await asyncio.shield(asyncio.wrap_future(site.queue.pictures.get(text, is_last=is_last)))
+        except (NotDrawn, RenderingError):  # tried again when the page is opened again
+            return FileResponse(FOLDER / "static" / "withheld.svg", headers={"Cache-Control": "no-store"})
         if png is None:
             return FileResponse(FOLDER / "static" / "withheld.svg", headers=_KEEP)
         return Response(png, media_type="image/png", headers=_KEEP)

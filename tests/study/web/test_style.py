@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edpbrl_gym.comparisons.question_files import write_questions
+from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.study.checks import examine
 from edpbrl_gym.study.config_reading import Mistakes, read_config
 from edpbrl_gym.study.pictures import Pictures, make_pictures
@@ -18,6 +19,7 @@ from edpbrl_gym.study.style import STYLE, STYLE_CHOICE
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.extras import skip_without
+from tests.helpers.renderers import Picky
 from tests.helpers.small_vocabulary import write_vocabulary
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.tiny_diffusion import save_tiny_stable_diffusion
@@ -154,6 +156,24 @@ def test_options_are_pictures_whose_addresses_tell_nothing_and_that_nobody_else_
     other.begin()
     assert other.client.get(sources(person)[0]).status_code == 404
     assert served.person().client.get(sources(person)[0]).status_code == 403
+
+
+def test_a_picture_that_is_not_drawn_is_replaced_by_a_sign_until_it_is(serve, tmp_path, caplog):
+    skip_without("images")
+    pictures = Pictures(load_renderer(Picky(every=2), cache_folder=tmp_path / "pictures"), seed=0)
+    served = serve(pictures=pictures)
+    person, kinds = served.person(), set()
+    person.begin()
+    while person.at == "/question":
+        question = served.history()[-1][0]
+        for option, address in zip(question.positions, sources(person), strict=True):
+            answer, drawn = person.client.get(address), len(question.texts[option]) % 2 == 1
+            kinds.add(drawn)
+            assert answer.headers["content-type"] == ("image/png" if drawn else "image/svg+xml")
+            assert ("no-store" in answer.headers["cache-control"]) == (not drawn)
+        person.post("/answer", best=0)
+    assert kinds == {True, False} and "could not be drawn" in caplog.text
+    pictures.close()
 
 
 def test_the_last_question_has_pictures_too(drawing):
