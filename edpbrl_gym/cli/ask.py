@@ -36,9 +36,8 @@ class Ask:
     terminal: bool = False
     """Ask in words in the terminal, or read answers from a pipe."""
     vocabulary: str | None = None
-<<<<<<< HEAD
-    """Built-in vocabulary or folder of token files, one per step, in alphabetical order (None: posters, styles with a
-    subject, images in the terminal, or as before)."""
+    """Vocabulary (posters, styles, images, interiors) or folder of token files, one per step, in alphabetical order
+    (None: posters, styles with a subject, images in the terminal, or as before)."""
     pictures: Path | None = None
     """Ask about the pictures of this folder."""
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
@@ -48,10 +47,6 @@ class Ask:
     features: Literal["text", "picture", "both"] | None = None
     """Learn from the words of prompts, from what pictures look like, or from both (None: text, picture for --pictures,
     or as before)."""
-=======
-    """Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in alphabetical order
-    (None: images, or as before)."""
->>>>>>> main
     num_options: int | None = None
     """Options K of a question (None: 4 pictures, or 9 prompts in words; one where each is rated; or as before)."""
     format: str | None = None
