@@ -96,16 +96,16 @@ def shot(page: Any, name: str, *, full: bool = False, dark: bool = False, phone:
     return bytes(page.screenshot(full_page=full))
 
 
-def beside(question: bytes, end: bytes) -> Any:
-    """A question and, beside it, the taste learnt."""
+def beside(question: bytes, end: bytes, bottom: float) -> Any:
+    """A question and, beside it, the taste learnt, down to a height in the window's pixels."""
     from PIL import Image
 
-    pictures = [Image.open(io.BytesIO(one)).convert("RGB") for one in (question, end)]
-    height = pictures[0].height
-    pictures[1] = pictures[1].crop((0, 0, pictures[1].width, min(pictures[1].height, height)))
-    sheet = Image.new("RGB", (sum(one.width for one in pictures) + 40, height), "white")
-    sheet.paste(pictures[0], (0, 0))
-    sheet.paste(pictures[1], (pictures[0].width + 40, 0))
+    left, right = (Image.open(io.BytesIO(one)).convert("RGB") for one in (question, end))
+    right = right.crop((0, 0, right.width, round(bottom * right.width / _WINDOW["width"])))
+    right = right.resize((right.width * left.height // right.height, left.height), Image.Resampling.LANCZOS)
+    sheet = Image.new("RGB", (left.width + right.width + 40, left.height), "white")
+    sheet.paste(left, (0, 0))
+    sheet.paste(right, (left.width + 40, 0))
     return sheet.resize(
         (sheet.width * 1800 // sheet.width, sheet.height * 1800 // sheet.width), Image.Resampling.LANCZOS
     )
@@ -137,10 +137,11 @@ def main(args: Args) -> None:
         asking.page.locator("#files:not([data-later])").wait_for(timeout=300_000)
         asking.page.reload()
         shots["end"] = shot(asking.page, "end", full=True)
+        place = asking.page.locator(".best").bounding_box()
         asking.stop()
         browser.close()
     if args.docs:
-        beside(shots["question"], shots["end"]).quantize(256).save(_DOCS / "ask-light.png", optimize=True)
+        beside(shots["question"], shots["end"], place["y"] + place["height"] + 10).quantize(256).save(_DOCS / "ask-light.png", optimize=True)
         for name in ("dark", "phone", "end"):
             picture = Image.open(io.BytesIO(shots[name])).convert("RGB")
             picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS)
