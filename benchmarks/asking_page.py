@@ -8,6 +8,7 @@ see, and takes some seconds for every answer. It needs Chromium (`apt-get instal
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import re
@@ -31,6 +32,10 @@ _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _WINDOW = {"width": 1280, "height": 800}
 _WIDTH = 1800  # pixels of the first picture of the README
 _PHONE = {"width": 390, "height": 844}
+_PICTURES = """() => Promise.all([...document.querySelectorAll(".card img")].map(async (one) => {
+  const bytes = new Uint8Array(await (await fetch(one.src)).arrayBuffer());
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+}))"""
 _PRESSED = """key => new Promise((told) => {
   const begin = performance.now();
   const asked = () => document.querySelector("form[data-question] [name=key]")?.value;
@@ -80,8 +85,7 @@ class Page:
 
     def pictures(self) -> list[bytes]:
         """The pictures of the question."""
-        addresses = self.page.eval_on_selector_all(".card img", "all => all.map(one => one.src)")
-        return [self.page.request.get(address).body() for address in addresses]
+        return [base64.b64decode(one) for one in self.page.evaluate(_PICTURES)]
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -141,7 +145,9 @@ def main(args: Args) -> None:
         asking.stop()
         browser.close()
     if args.docs:
-        beside(shots["question"], shots["end"], place["y"] + place["height"] + 10).quantize(256).save(_DOCS / "ask-light.png", optimize=True)
+        beside(shots["question"], shots["end"], place["y"] + place["height"] + 10).quantize(256).save(
+            _DOCS / "ask-light.png", optimize=True
+        )
         for name in ("dark", "phone", "end"):
             picture = Image.open(io.BytesIO(shots[name])).convert("RGB")
             picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS)

@@ -200,7 +200,7 @@ def words_of_items(vocabulary: Vocabulary, items: Sequence[str], encoder: Any, d
     for name, step in zip(vocabulary.names, vocabulary.tokens, strict=True):
         among = [np.array([token in one for one in phrases]) for token in step]
         known = [(token, mask) for token, mask in zip(step, among, strict=True) if mask.sum() >= _LEAST_ITEMS]
-        leads = np.array([utilities[:, mask].mean(axis=1) for _, mask in known]).reshape(len(known), -1)
+        leads = np.array([utilities[:, mask].mean(axis=1) for _, mask in known]).reshape(len(known), len(utilities))
         sides = []
         for sign in (1.0, -1.0):
             sure = np.quantile(sign * leads, 1 - _LEVEL, axis=1) if len(known) else np.empty(0)
