@@ -129,6 +129,7 @@ def main(args: Args) -> None:
             time.sleep(args.reading)
             best = int(np.argmax([taste(picture) for picture in asking.pictures()]))
             waits.append(asking.page.evaluate(_PRESSED, str(best + 1)))
+            print(f"{len(waits)}: {waits[-1]:.0f} ms", file=sys.stderr, flush=True)
         time.sleep(2 * args.reading)
         said = asking.page.inner_text("#progress")
         shots["question"] = shot(asking.page, "question")
@@ -145,9 +146,8 @@ def main(args: Args) -> None:
         asking.stop()
         browser.close()
     if args.docs:
-        beside(shots["question"], shots["end"], place["y"] + place["height"] + 10).quantize(256).save(
-            _DOCS / "ask-light.png", optimize=True
-        )
+        sheet = beside(shots["question"], shots["end"], place["y"] + place["height"] + 10)
+        sheet.quantize(256).save(_DOCS / "ask-light.png", optimize=True)
         for name in ("dark", "phone", "end"):
             picture = Image.open(io.BytesIO(shots[name])).convert("RGB")
             picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS)
