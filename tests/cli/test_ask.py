@@ -178,7 +178,8 @@ def test_under_a_population(begin, tmp_path, monkeypatch, capsys):
     assert provenance["population_fingerprint"] == population.fingerprint
     known_types(4.0 * np.eye(2, 10)).save(place)
     capsys.readouterr()
-    refused(capsys, ["ask", "--terminal", "--out", str(tmp_path / "ask")], 1, "Expected the population with which the session")
+    again = ["ask", "--terminal", "--out", str(tmp_path / "ask")]
+    refused(capsys, again, 1, "Expected the population with which the session")
 
 
 def started(*arguments):
@@ -293,7 +294,8 @@ def test_a_terminated_process_restores_the_terminal(begin, tmp_path):
 
 def test_more_than_nine_options_are_typed_as_numbers(words, tmp_path):
     vocabulary, encoder = words
-    begin = ["ask", "--terminal", "--out", tmp_path / "ask", "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "11"]
+    given = ["--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "11"]
+    begin = ["ask", "--terminal", "--out", tmp_path / "ask", *given]
     with Terminal(*begin) as terminal:
         terminal.until("Type 1-11, s can't tell, u undo or q stop, and Enter")
         time.sleep(1.0)
@@ -360,7 +362,8 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
 def test_one_prompt_at_a_time_is_rated_with_single_keys(words, tmp_path, more, keys, told_levels, asked):
     vocabulary, encoder = words
     out = tmp_path / "ask"
-    given = ["ask", "--terminal", "--out", str(out), "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "1", *more]
+    given = ["ask", "--terminal", "--out", str(out), "--vocabulary", vocabulary, "--encoder", encoder]
+    given += ["--num-options", "1", *more]
     with Terminal(*given) as terminal:
         terminal.until("One prompt at a time")
         for number, key in enumerate(keys, start=1):
