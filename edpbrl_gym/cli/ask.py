@@ -18,7 +18,7 @@ __all__ = ["Ask", "run"]
 
 _PAGES = ("starlette", "uvicorn", "jinja2", "itsdangerous", "anyio", "idna")
 _POSTERS = "posters"
-_POOL, _SLOW_POOL = 400, 80  # prompts drawn ahead, of posters and words and of renderers that take seconds or money
+_POOL, _SLOW_POOL = 200, 80  # prompts drawn ahead, of posters and words and of renderers that take seconds or money
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Ask:
     """Ask about the pictures of this folder."""
     drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
     pool: int | None = None
-    """Prompts that may be asked about, drawn ahead (None: 400 of posters and of words, 80 of other renderers, or as
+    """Prompts that may be asked about, drawn ahead (None: 200 of posters and of words, 80 of other renderers, or as
     before)."""
     features: Literal["text", "picture", "both"] | None = None
     """Learn from the words of prompts, from what pictures look like, or from both (None: text, picture for --pictures,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from edpbrl_gym.cli.ask_folder import OPENING, SESSION, AskSettings, begun, open_session, write_settings
+from edpbrl_gym.cli.ask_folder import OPENING, SESSION, TASTE, AskSettings, begun, open_session, write_settings
 from edpbrl_gym.cli.console import bad_arguments, command, output, shown
 
 if TYPE_CHECKING:
@@ -217,16 +217,21 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
             ending = conversation.close()
             if conversation.session is not None:
                 conversation.session.close()
-    _tell(options, ending)
+    _tell(options, settings, ending)
 
 
-def _tell(options: Ask, ending: Ending | None) -> None:
+def _tell(options: Ask, settings: AskSettings, ending: Ending | None) -> None:
     from edpbrl_gym.cli.ask_in_terminal import next_commands
 
     console = output()
     for one in ending.best if ending is not None else ():
         console.print(f"  {one.text}", soft_wrap=True)
-    for line in next_commands(options.out, ending):
+    taste, following = options.out / TASTE, ""
+    if settings.pictures is not None:
+        following = f"All pictures, ranked:   {command('edpbrl', 'rank', settings.pictures, '--taste', taste)}"
+    elif settings.features in (None, "text"):
+        following = f"More prompts, pictures: {command('edpbrl', 'personalize', taste)}"
+    for line in next_commands(options.out, ending, following=following):
         console.print(line, soft_wrap=True)
 
 

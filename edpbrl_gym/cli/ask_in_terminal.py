@@ -186,21 +186,21 @@ def _finish(options: Ask, session: Session, paper: Paper) -> None:
     if ending is not None:
         paper.prompts(ending.prompts, ending.standings, options.count)
         paper.words(ending.words)
-    for line in next_commands(options.out, ending, "--terminal"):
+    following = command("edpbrl", "personalize", options.out / TASTE)
+    for line in next_commands(options.out, ending, "--terminal", following=f"More prompts, pictures: {following}"):
         paper.console.print(line, soft_wrap=True)
 
 
-def next_commands(out: Path, ending: Ending | None, *more: str) -> list[str]:
-    """What was written, and the commands that go on, for the end of a session."""
+def next_commands(out: Path, ending: Ending | None, *more: str, following: str = "") -> list[str]:
+    """What was written, and the commands that go on, for the end of a session; ``more`` are options of `edpbrl ask`."""
     from edpbrl_gym.reporting.statistics import plural
 
     again = command("edpbrl", "ask", *more, *(() if out == Path("runs/ask") else ("--out", out)))
     if ending is None:
         return [f"\n Nothing learnt yet. Go on: {again}"]
     files = ", ".join(shown(out / name) for name in (PROMPTS, TASTE, ANSWERS))
-    following = command("edpbrl", "personalize", out / TASTE)
     return [
         f" Written from {plural(ending.questions, 'question')}: {files}",
-        f" More prompts, pictures: {following}",
+        *([f" {following}"] if following else []),
         f" More questions:         {again}",
     ]
