@@ -51,7 +51,8 @@ class _Asked:
             drawing = options.drawing
             self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {})
             drawn = Pictures(self.renderer, settings.seed)
-            shape = _shape(self.renderer.describe())
+            exist = str(settings.renderer).startswith("folder:")
+            shape = "mixed" if exist else _shape(self.renderer.describe())
             self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)
 
     def _pool(self) -> Vocabulary:
@@ -147,7 +148,7 @@ def _shape(settings: dict[str, Any]) -> str:
     """Of the pictures of a renderer."""
     width, height = settings.get("width"), settings.get("height")
     if not isinstance(width, int) or not isinstance(height, int):
-        return "mixed" if settings.get("model") == "folder" else "square"
+        return "square"
     return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
 
 
