@@ -35,12 +35,15 @@ PLANNERS = ("adaptive", "random")
 
 def make_folder(folder: Path, count: int, seed: int, cache: Path) -> PicturePool:
     """Draw posters of random prompts into a folder, with odd files among them, and read it; drawn ones are cached."""
-    prompts = prompt_pool(load_vocabulary("posters"), count, seed).all_tokens
-    renderer = eg.load_renderer("posters", cache_folder=cache)
+    prompts = prompt_pool(load_vocabulary("posters"), count + 100, seed).all_tokens
+    renderer = eg.load_renderer("posters", cache_folder=cache, width=256, height=320)
     folder.mkdir()
-    for number, image in enumerate(renderer.render(prompts)):
+    for number, image in enumerate(renderer.render(prompts[:count])):
         (folder / f"poster-{number:03}.png").write_bytes(image.png)
-    add_odd_files(folder, folder.parent / "outside")
+    # the odd files are posters too, so that their contents are no odd ones
+    add_odd_files(
+        folder, folder.parent / "outside", lambda number: renderer.render([prompts[count + number]])[0].load()
+    )
     return eg.load_pictures(folder)
 
 

@@ -10,6 +10,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ def _opened(source: str | os.PathLike[str] | bytes, formats: tuple[str, ...], na
             f"Expected an image file at {name}, but it can't be read (no {named}); convert it to one of these"
         ) from None
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as error:
-        raise ValueError(f"Expected an image file at {name}, but it can't be read ({error})") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Expected an image file at {name}, but it can't be read ({reason})") from None
 
 
 def open_picture(source: str | os.PathLike[str] | bytes) -> Image:
@@ -103,18 +105,18 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGE
     """
     from PIL import Image
 
-    formats: tuple[str, ...] = (*FORMATS, "GIF")
+    formats, named = (*FORMATS, "GIF"), "PNG, JPEG, WebP or GIF"
     if _is_heif(source):
         try:
-            import pillow_heif  # type: ignore[import-not-found]
+            reader = import_module("pillow_heif")  # no extra brings it: its wheels hold code under the GPL
         except ImportError:
             raise ValueError(
                 f"Expected an image file at {'bytes' if isinstance(source, bytes) else source}, but it can't be read "
                 "(HEIC); install pillow-heif, or convert it to JPEG"
             ) from None
-        pillow_heif.register_heif_opener()
-        formats = (*formats, "HEIF")
-    with _opened(source, formats, "PNG, JPEG, WebP or GIF") as opened, opened as picture:
+        reader.register_heif_opener()
+        formats, named = ("HEIF",), "HEIC"
+    with _opened(source, formats, named) as opened, opened as picture:
         turn = _TURNS.get(_orientation(picture))
         picture.draft(None, (longest, longest))  # a large JPEG is decoded at half its size, or less
         picture.load()

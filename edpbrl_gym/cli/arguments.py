@@ -84,8 +84,8 @@ class Drawing:
     images: OmitArgPrefixes[ImageSettings] = field(default_factory=ImageSettings)
     renderer_option: UseAppendAction[tuple[str, ...]] = ()
     """Another option of the renderer, as NAME=VALUE, once for each: quality=high (openai), sampler=Euler (a1111),
-    workflow=FILE (comfyui). A name that it doesn't have is refused with those that it has. VALUE is a number, true,
-    false or a text; a text of digits is in double quotes."""
+    workflow=FILE (comfyui). A name that it doesn't have is refused with those that it has. Numbers, true and false are
+    read as such, or as a text in double quotes."""
     device: str | None = None
     """Torch device (None: cuda where there is one, else cpu)."""
     batch_size: int | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import (
@@ -15,6 +16,7 @@ from edpbrl_gym.cli.answers import (
     check_population_file,
     select_encoder,
 )
+from edpbrl_gym.cli.arguments import Drawing
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries, shown
 from edpbrl_gym.cli.design_file import (
     DESIGN,
@@ -62,8 +64,14 @@ class Estimate:
     """Power of the embeddings' covariance; 0 ignores them (None: 0.75 for words, 1 for embeddings)."""
     encoder: str | None = None
     """Text encoder of a questions file (None: that of design.json beside it, else minilm)."""
+    features: Literal["text", "picture", "both"] = "text"
+    """What the taste is about, of answers about prompts whose pictures --renderer draws: the texts, the pictures, or
+    both, each by as much as the answers say."""
+    drawing: OmitArgPrefixes[Drawing] = field(default_factory=Drawing)
+    image_seed: int = 0
+    """Seed of the pictures."""
     image_encoder: str | None = None
-    """Encoder of the pictures that answers are about (None: efficientnet-lite0)."""
+    """Encoder of the pictures that answers are about (None: efficientnet-lite0, with --features joined by colours)."""
     pictures: Path | None = None
     """Folder to which the paths of pictures are relative (None: that of the answers)."""
     out: Path = Path("runs/theta.safetensors")
@@ -73,8 +81,13 @@ class Estimate:
         """The optional packages that these options need; that of an encoder named in a file is asked for later."""
         from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.features.images import image_encoder_needs
+        from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 
-        return [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
+        needs = [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
+        seen = self.image_encoder or ("" if self.features == "text" else PICTURE_FEATURES)
+        needs += [need for name in seen.split("+") if name for need in image_encoder_needs(name)]
+        return [*needs, *([] if self.features == "text" else self.drawing.needs())]
 
 
 def run(options: Estimate) -> None:
@@ -83,6 +96,7 @@ def run(options: Estimate) -> None:
     from edpbrl_gym._validation import check_path
     from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
     from edpbrl_gym.estimation.priors import PRIORS, load_prior
+    from edpbrl_gym.features.loading import encoder_parts
     from edpbrl_gym.likelihood import format_of
     from edpbrl_gym.personalize.taste import provenance_of, save_taste
 
@@ -102,12 +116,14 @@ def run(options: Estimate) -> None:
         elif uses_words and study is not None:
             words = study.vocabulary()
         comparisons, unanswered, encoder = _read(options, study, learnt)
+        if options.features != "text":
+            comparisons = _seen(options, comparisons, encoder)
         metadata = comparisons.metadata
         named = "attributes" in metadata
         if named:
             _check_attributes(options)
-        pictured = str(metadata.get("encoder")).startswith(PICTURE_ENCODER)
-        if pictured and (options.vocabulary, options.encoder) != (None, None):
+        pictured = any(part.startswith(PICTURE_ENCODER) for part in encoder_parts(str(metadata.get("encoder"))))
+        if pictured and options.features == "text" and (options.vocabulary, options.encoder) != (None, None):
             raise UsageError("Expected no --vocabulary and no --encoder with answers about pictures; leave them out")
         if named or pictured:
             words = study = None
@@ -169,6 +185,13 @@ def _check(options: Estimate) -> None:
     from edpbrl_gym.features import check_encoder_spec
     from edpbrl_gym.features.images import check_image_encoder_spec
 
+    if (options.features == "text") != (options.drawing.renderer is None):
+        raise UsageError(
+            "Expected --renderer, which draws the pictures of the answers, with --features picture or both, and none "
+            f"with text; got --features {options.features}"
+        )
+    if options.features != "text" and options.vocabulary is not None:
+        raise UsageError("Expected no --vocabulary with --features picture or both: no picture is drawn of a token")
     entry = PRIORS.get(options.prior)
     if entry is None:
         check_population_file(Path(options.prior), others=f"{', '.join(map(repr, PRIORS))} or ")
@@ -194,7 +217,8 @@ def _check(options: Estimate) -> None:
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
     if options.image_encoder is not None:
-        check_image_encoder_spec(options.image_encoder)
+        for name in options.image_encoder.split("+") if options.features != "text" else (options.image_encoder,):
+            check_image_encoder_spec(name)
     if not options.answers.is_file():
         raise UsageError(f"Expected a file of answers at {options.answers}, found none; check the path")
 
@@ -269,7 +293,9 @@ def _read(options: Estimate, study: Study | None, population: TastePrior | None)
     from edpbrl_gym.features import TextEncoder, load_encoder
 
     pictures = PictureSource(options.image_encoder or IMAGE_ENCODER, options.pictures)
-    if (options.image_encoder or options.pictures) and form_of(options.answers) != "pictures":
+    if (options.pictures or (options.image_encoder and options.features == "text")) and form_of(
+        options.answers
+    ) != "pictures":
         raise UsageError(f"Expected answers about pictures with --image-encoder and --pictures, got {options.answers}")
 
     loaded: list[TextEncoder] = []
@@ -290,6 +316,20 @@ def _read(options: Estimate, study: Study | None, population: TastePrior | None)
             f"Expected no --encoder or {name!r}, with which {options.answers} was made, got {options.encoder!r}"
         )
     return comparisons, unanswered, loaded[0] if loaded else None
+
+
+def _seen(options: Estimate, comparisons: Any, encoder: Any) -> Any:
+    """The answers by what their options look like, or by that and their texts."""
+    from edpbrl_gym.pictures.drawn import PICTURE_FEATURES, drawn_by, features_of, seen_answers
+
+    if options.features == "both" and encoder is None:
+        advice = ", or --features picture, which needs none"
+        encoder = answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
+    with bad_arguments():
+        renderer = options.drawing.load()
+        drawn = drawn_by(renderer, options.image_encoder or PICTURE_FEATURES, seed=options.image_seed)
+    with renderer:
+        return seen_answers(comparisons, features_of(options.features, encoder, drawn), progress=True)
 
 
 def _known_vocabulary(study: Study | None, comparisons: Any) -> NamedVocabulary | None:

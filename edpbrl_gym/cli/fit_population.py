@@ -82,7 +82,7 @@ def run(options: FitPopulation) -> None:
         _check(options)
         files = answer_files(options.answers)
     forms = [form_of(path) for path in files]
-    if "long" not in forms:
+    if not {"long", "pictures"} & set(forms):
         _check_group(len(files), options)
     prepare_place(options.out)
     with hold_place(options.out):
@@ -178,18 +178,20 @@ def _vocabulary(
     options: FitPopulation, answers: Sequence[Comparisons], file: Path, *, required: bool
 ) -> NamedVocabulary | None:
     """The vocabulary of the base prior, and of the words of the report; None: without."""
-    if "attributes" in answers[0].metadata:
+    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+
+    known = answers[0].metadata
+    if "attributes" in known or str(known.get("encoder")).startswith(PICTURE_ENCODER):
         if options.vocabulary is not None or options.base == "vocabulary" or options.encoder is not None:
             raise UsageError(
-                "Expected no --vocabulary, --base vocabulary or --encoder with the attributes of a long table, which "
-                "are no texts; leave it out"
+                "Expected no --vocabulary, --base vocabulary or --encoder with the attributes of a long table, or with "
+                "pictures, which are no texts; leave it out"
             )
         return None
     texts = [one.texts for one in answers]
     if options.vocabulary is not None:
         return option_vocabulary(options.vocabulary)
-    known = texts[0] is not None or "encoder" in answers[0].metadata
-    if options.base == "identity" or (options.base is None and not known):
+    if options.base == "identity" or (options.base is None and texts[0] is None and "encoder" not in known):
         return None
     try:
         study = read_study(file)

@@ -67,24 +67,27 @@ def run(options: Rank) -> None:
         _check_dimension(encoder, taste, options)
         scores = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
         order = sorted(range(len(pool)), key=lambda item: (-scores[item], item))
-        names = [_name(pool, file) for file in pool.files]
         rows = [
-            {"rank": rank, "file": names[item], "text": pool.vocabulary.tokens[0][item], "score": float(scores[item])}
+            {
+                "rank": rank,
+                "file": pool.names[item],
+                "text": pool.vocabulary.tokens[0][item],
+                "score": float(scores[item]),
+            }
             for rank, item in enumerate(order, start=1)
         ]
         write_csv(options.out / "ranking.csv", list(rows[0]), rows)
         left_out = [{"file": name, "reason": reason} for name, reason in pool.left_out.items()]
         write_csv(options.out / "left_out.csv", ["file", "reason"], left_out)
         console = output()
-        for title, some in (("Best", rows[:_NAMED]), ("Worst", rows[_NAMED:][-_NAMED:][::-1])):
-            for row in some:
-                bullet(
-                    console, title if row is some[0] else "", f"{row['rank']:>5}  {row['score']:+.3f}  {row['file']}"
-                )
-        for one in left_out[:_NAMED]:
-            bullet(console, "Left out" if one is left_out[0] else "", f"{one['file']}: {one['reason']}")
+        lines = [f"{row['rank']:>5}  {row['score']:+.3f}  {row['file']}" for row in rows]
+        missing = [f"{one['file']}: {one['reason']}" for one in left_out[:_NAMED]]
         if len(left_out) > _NAMED:
-            bullet(console, "", f"and {len(left_out) - _NAMED} more, in {shown(options.out / 'left_out.csv')}")
+            missing.append(f"and {len(left_out) - _NAMED} more, in {shown(options.out / 'left_out.csv')}")
+        worst = lines[_NAMED:][: -_NAMED - 1 : -1]
+        for title, some in (("Best", lines[:_NAMED]), ("Worst", worst), ("Left out", missing)):
+            for number, line in enumerate(some):
+                bullet(console, "" if number else title, line)
         sheets = _sheets(options, pool, order, scores)
         bullet(console, "Written", f"{len(rows)} pictures in {shown(options.out / 'ranking.csv')}")
         for sheet in sheets:
@@ -132,22 +135,15 @@ def _check_dimension(encoder: Any, taste: Taste, options: Rank) -> None:
         )
 
 
-def _name(pool: PicturePool, file: Path) -> str:
-    folder = pool.folder if pool.folder.is_dir() else pool.folder.parent
-    return file.relative_to(folder).as_posix().encode("utf-8", "replace").decode()
-
-
 def _sheets(options: Rank, pool: PicturePool, order: list[int], scores: Any) -> list[Path]:
     from edpbrl_gym._pictures import read_picture
     from edpbrl_gym.rendering.sheets import Tile, contact_sheet, in_rows
 
     sheets: list[Path] = []
+    texts = pool.vocabulary.all_tokens
     for title, some in (("best", order[: options.count]), ("worst", order[::-1][: options.count])):
         tiles = [
-            Tile(
-                read_picture(pool.files[item], longest=256), pool.vocabulary.tokens[0][item], (f"{scores[item]:+.3f}",)
-            )
-            for item in some
+            Tile(read_picture(pool.files[item], longest=256), texts[item], (f"{scores[item]:+.3f}",)) for item in some
         ]
         if tiles:
             heading = f"The {len(tiles)} {title} of {len(pool)} pictures"

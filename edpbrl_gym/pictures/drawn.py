@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, blocks_of, load_image_encoder
 from edpbrl_gym.features.base import hash_settings, normalise
 from edpbrl_gym.features.notices import check_texts
 from edpbrl_gym.rendering import CachedRenderer
 from edpbrl_gym.rendering.settings import check_seed
 
-__all__ = ["FEATURES", "DrawnEncoder", "Features", "features_of"]
+__all__ = ["FEATURES", "PICTURE_FEATURES", "DrawnEncoder", "Features", "drawn_by", "features_of", "seen_answers"]
 
 Features = Literal["text", "picture", "both"]
 
 FEATURES: tuple[Features, ...] = ("text", "picture", "both")
 """By what a taste is learnt where pictures are shown: `features_of`."""
+
+
+PICTURE_FEATURES = "efficientnet-lite0+colours"
+"""The image encoders of pictures where none is named: what is seen, and in which colours."""
 
 
 class DrawnEncoder:
@@ -70,7 +76,40 @@ class DrawnEncoder:
             return np.stack([self._rows[text] for text in checked])
 
 
-def features_of(kind: Features, text_encoder: TextEncoder, drawn: DrawnEncoder) -> TextEncoder:
+def seen_answers(answers: Comparisons, encoder: TextEncoder, *, progress: bool = False) -> Comparisons:
+    """The same answers by the features of another encoder of the options' texts, such as of their pictures.
+
+    Raises:
+        ValueError: The answers are without texts.
+        RenderingError: Some texts have no picture.
+    """
+    if answers.texts is None:
+        raise ValueError("Expected answers with the texts of their options, of which pictures are drawn, got none")
+    rows = encoder.encode([text for texts in answers.texts for text in texts], progress=progress)
+    features = np.zeros((*answers.present.shape, encoder.dimension), dtype=np.float32)
+    features[answers.present] = rows
+    known = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint, "blocks": list(blocks_of(encoder))}
+    return replace(answers, features=features, metadata={**answers.metadata, **known})
+
+
+def drawn_by(renderer: CachedRenderer, spec: str = PICTURE_FEATURES, *, seed: int = 0, **options: Any) -> TextEncoder:
+    """A ``DrawnEncoder`` by an image encoder's name, or "A+B": several of the same pictures, joined.
+
+    Args:
+        renderer: Draws the pictures.
+        spec: Names of image encoders.
+        seed: Of all pictures.
+        **options: Of ``load_image_encoder``.
+
+    Raises:
+        ValueError, ImportError, OSError: As for ``load_image_encoder``.
+    """
+    encoders = [load_image_encoder(name, **options) for name in spec.split("+")]
+    drawn = [DrawnEncoder(renderer, encoder, seed) for encoder in encoders]
+    return drawn[0] if len(drawn) == 1 else JoinedEncoder(drawn)
+
+
+def features_of(kind: Features, text_encoder: TextEncoder, drawn: TextEncoder) -> TextEncoder:
     """The encoder of prompts whose pictures are shown: by the "text", the "picture", or "both" joined.
 
     Raises:

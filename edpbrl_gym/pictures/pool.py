@@ -22,7 +22,7 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
 from edpbrl_gym.features.base import hash_settings
 from edpbrl_gym.features.images import ImageEncoder, encode_files
-from edpbrl_gym.rendering.folder import name_pictures, told
+from edpbrl_gym.rendering.folder import label, name_pictures, told
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
@@ -41,6 +41,7 @@ class PicturePool:
             pictures of the texts.
         vocabulary: One step, "picture", whose tokens are the texts of the pictures.
         files: Their files, in the order of the tokens.
+        names: The paths of the files, relative to the folder, as texts.
         left_out: Every other file, relative to the folder -> why it is not in the pool.
         fingerprint: sha256 (hex) of the texts and of what is seen in the pictures.
     """
@@ -48,6 +49,7 @@ class PicturePool:
     folder: Path
     vocabulary: Vocabulary
     files: tuple[Path, ...]
+    names: tuple[str, ...]
     left_out: Mapping[str, str]
     fingerprint: str
 
@@ -117,13 +119,13 @@ def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, in
     with ThreadPoolExecutor(_THREADS) as threads:
         seen = threads.map(_look, named.files.values())
         for number, ((text, file), (digest, problem)) in enumerate(zip(named.files.items(), seen, strict=True), 1):
-            label = os.fsencode(file.relative_to(named.folder).as_posix()).decode("utf-8", "replace")
+            name = label(named.folder, file)
             if digest is None:
-                left_out[label] = problem
+                left_out[name] = problem
             elif digest in first:
-                left_out[label] = f"the same picture as {first[digest]}"
+                left_out[name] = f"the same picture as {first[digest]}"
             else:
-                first[digest] = label
+                first[digest] = name
                 texts.append(text)
                 files.append(file)
             if progress is not None:
@@ -132,7 +134,8 @@ def load_pictures(folder: str | os.PathLike[str], *, progress: Callable[[int, in
         raise ValueError(f"Expected pictures in {folder}, got none that can be read; {told(left_out)}")
     vocabulary = Vocabulary(("picture",), (tuple(texts),))
     fingerprint = hash_settings([vocabulary.fingerprint, list(first)])
-    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), left_out, fingerprint)
+    names, left_out = tuple(first.values()), dict(sorted(left_out.items()))
+    return PicturePool(Path(folder).expanduser(), vocabulary, tuple(files), names, left_out, fingerprint)
 
 
 def _look(file: Path) -> tuple[str | None, str]:

@@ -167,10 +167,15 @@ class CachedRenderer:
             errors |= {key: OverBudget(used_up) for key in missing[room:]}
             if errors:
                 tell(errors.copy())
-            for done in self._rendered(missing[:room], tasks):
-                images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
-                errors |= {key: one for key, one in done.items() if isinstance(one, NotDrawn)}
-                tell(done)
+            try:
+                for done in self._rendered(missing[:room], tasks):
+                    images |= {key: one for key, one in done.items() if not isinstance(one, NotDrawn)}
+                    errors |= {key: one for key, one in done.items() if isinstance(one, NotDrawn)}
+                    tell(done)
+            except KeyboardInterrupt:  # what was under way has been kept
+                images |= {key: image for key in missing if (image := self.cache.get(key)) is not None}
+                tell({})
+                raise
             if errors:
                 raise RenderingError(
                     self.renderer.name,

@@ -22,7 +22,7 @@ from edpbrl_gym.comparisons.tables import column_names, is_table, read_table
 from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
-__all__ = ["FolderRenderer", "NamedPictures", "name_pictures", "told"]
+__all__ = ["FolderRenderer", "NamedPictures", "label", "name_pictures", "told"]
 
 _FILE = ("file", "filename", "filepath", "image", "imagepath", "imagefile", "imagefilename", "path", "picture", "img")
 _TEXT = ("prompt", "text", "caption", "description")
@@ -74,7 +74,7 @@ def name_pictures(place: str | os.PathLike[str]) -> NamedPictures:
             kept.append((text, file))
         else:
             what = "name" if table is None else "prompt"
-            left_out[_label(folder, file)] = f"its {what} can't be read: {_printable(problem)}"
+            left_out[label(folder, file)] = f"its {what} can't be read: {_printable(problem)}"
     texts = _distinct(kept, folder)
     prompts: dict[str, list[str]] = {}
     for (text, _), name in zip(kept, texts, strict=True):
@@ -87,7 +87,8 @@ def _printable(text: str) -> str:
     return os.fsencode(text).decode("utf-8", "replace")
 
 
-def _label(folder: Path, file: Path) -> str:
+def label(folder: Path, file: Path) -> str:
+    """The path of a file relative to the folder, as every terminal and file takes it."""
     return _printable(file.relative_to(folder).as_posix())
 
 
@@ -118,9 +119,9 @@ def _table(path: Path, left_out: dict[str, str]) -> Path | None:
                 if _columns(column_names(one)) is not None:
                     tables.append(one)
                     continue
-                left_out[_label(path, one)] = "a table without the columns file and prompt"
+                left_out[label(path, one)] = "a table without the columns file and prompt"
             except (ValueError, OSError) as error:
-                left_out[_label(path, one)] = f"a table that can't be read ({_printable(str(error))})"
+                left_out[label(path, one)] = f"a table that can't be read ({_printable(str(error))})"
     if len(tables) > 1:
         raise ValueError(
             f"Expected one table of files and prompts in {path}, got {', '.join(one.name for one in tables)}; give the "
@@ -137,20 +138,20 @@ def _files(folder: Path, left_out: dict[str, str], table: Path | None) -> list[P
         for name in folders:
             inner = Path(place, name)
             if inner.is_symlink():  # which os.walk does not follow
-                left_out[_label(folder, inner)] = "a link to a folder, which is not followed"
+                left_out[label(folder, inner)] = "a link to a folder, which is not followed"
             elif name.lower().endswith(ENDINGS):
-                left_out[_label(folder, inner)] = "a folder"
+                left_out[label(folder, inner)] = "a folder"
         for name in names:
             file = Path(place, name)
-            if name.startswith(".") or file == table or _label(folder, file) in left_out:
+            if name.startswith(".") or file == table or label(folder, file) in left_out:
                 continue
             if not name.lower().endswith(ENDINGS):
-                left_out[_label(folder, file)] = f"not a picture by its name ({_READABLE}); convert it if it is one"
+                left_out[label(folder, file)] = "not a picture by its name; if it is one, convert it to PNG or JPEG"
             elif not file.is_file():
-                left_out[_label(folder, file)] = "a broken link" if file.is_symlink() else "not a regular file"
+                left_out[label(folder, file)] = "a broken link" if file.is_symlink() else "not a regular file"
             else:
                 found.append(file)
-    return sorted(found, key=lambda file: (normalise(_label(folder, file)), file))
+    return sorted(found, key=lambda file: (normalise(label(folder, file)), file))
 
 
 def _rows(table: Path, folder: Path, found: list[Path], left_out: dict[str, str]) -> list[tuple[str, Path]]:
@@ -166,14 +167,14 @@ def _rows(table: Path, folder: Path, found: list[Path], left_out: dict[str, str]
             left_out[_printable(name) or place] = f"named in {place} of {table.name}, but {error}"
             continue
         if not file.is_file():
-            left_out.setdefault(_label(folder, file), f"named in {place} of {table.name}, but not there")
+            left_out.setdefault(label(folder, file), f"named in {place} of {table.name}, but not there")
         elif not text:
-            left_out[_label(folder, file)] = f"without a prompt in {place} of {table.name}"
+            left_out[label(folder, file)] = f"without a prompt in {place} of {table.name}"
         else:
-            left_out.pop(_label(folder, file), None)  # the table decides, not the ending
+            left_out.pop(label(folder, file), None)  # the table decides, not the ending
             rows.append((" ".join(normalise(text).split()), file))
     for file in sorted(there - {file for _, file in rows}):
-        left_out.setdefault(_label(folder, file), f"not in {table.name}")
+        left_out.setdefault(label(folder, file), f"not in {table.name}")
     return list(dict.fromkeys(rows))
 
 
@@ -185,7 +186,7 @@ def _distinct(rows: Sequence[tuple[str, Path]], folder: Path) -> list[str]:
         names = [
             name
             if times[fold(name)] == 1
-            else f"{text[:_SHORT]} ({_label(folder, file) if whole else _printable(file.name)})"
+            else f"{text[:_SHORT]} ({label(folder, file) if whole else _printable(file.name)})"
             for name, (text, file) in zip(names, rows, strict=True)
         ]
     seen: set[str] = set()

@@ -18,7 +18,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation import Estimate
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.taste_prior import TastePrior
-from edpbrl_gym.features import TextEncoder
+from edpbrl_gym.features import TextEncoder, blocks_of
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.features.notices import differing, same_options
 from edpbrl_gym.likelihood import AnswerFormat, Terms
@@ -321,13 +321,15 @@ class Session:
     def comparisons(self) -> Comparisons:
         """All answered and skipped questions; those whose answer names a best option are its ``decided``."""
         encoder = self.maker.encoder
-        metadata = {
+        metadata: dict[str, Any] = {
             "encoder": encoder.name,
             "encoder_fingerprint": encoder.fingerprint,
             "vocabulary_fingerprint": self.vocabulary.fingerprint,
             "feedback": self.maker.feedback,
             "planner": self.planner.name,
         }
+        if blocks := blocks_of(encoder):
+            metadata["blocks"] = list(blocks)
         return self.transcript.comparisons(who=self.who, metadata=metadata)
 
     def recommend(

@@ -9,6 +9,7 @@ from PIL import Image
 
 from edpbrl_gym.cli import main
 from edpbrl_gym.rendering import RenderSettings
+from tests.helpers.picture_servers import OpenAIServer, Reply
 from tests.helpers.tiny_diffusion import renderer_of, save_tiny_stable_diffusion
 
 PROMPTS = ["a gate, warm sunshine", "a sea", "Zürich at dawn, fog, calm"]
@@ -134,6 +135,39 @@ def test_a_budget_of_new_pictures_is_kept_and_used_up_later(tmp_path, capsys):
     assert (manifest(tmp_path)["reason"] == "").all()
     assert main(picky(tmp_path, "--budget-pictures", "-1")) == 2
     assert "--budget-pictures" in capsys.readouterr().err
+
+
+@pytest.mark.needs("judge")
+def test_a_service_is_asked_for_what_the_command_says_and_paid_once(tmp_path, capsys):
+    def play(call):
+        if call.text == "a scandal":
+            return Reply(400, {"error": {"code": "moderation_blocked", "message": "not allowed", "type": "x"}})
+        return Reply(200, call.good(b"<html>")) if call.text == "a wreck" else None
+
+    (tmp_path / "prompts.txt").write_text("a gate\na scandal\na wreck\na sea\n", encoding="utf-8")
+    with OpenAIServer(play) as server:
+        given = ["render", tmp_path / "prompts.txt", "--out", tmp_path / "out", "--cache", tmp_path / "cache"]
+        given += ["--renderer", server.spec, "--renderer-option", "quality=high", "--price", "0.5", "--seed", "0", "1"]
+        given = [str(word) for word in given]
+        assert main([*given, "--steps", "3", "--height", "32", "--width", "48", "--budget-pictures", "6"]) == 1
+        printed = capsys.readouterr()
+        assert "8 pictures by flux at http" in printed.out and "6 to be drawn of 8" in printed.out
+        assert "Flagged by the model's safety checker, not shown: 2" in printed.out and "used up" in printed.err
+        documents = [call.document for call in server.calls]
+        sent = {(one["quality"], one["num_inference_steps"], one["size"]) for one in documents}
+        assert sent == {("high", 3, "48x32")}
+        table = manifest(tmp_path)
+        assert table["prompt"].tolist() == [
+            text for text in (tmp_path / "prompts.txt").read_text().splitlines() for _ in "01"
+        ]
+        assert table["flagged"].tolist() == [False, False, True, True] + [False] * 4
+        assert table["reason"].ne("").tolist() == [False] * 4 + [True] * 4
+        assert table["reason"].str.contains("budget").tolist() == [False] * 6 + [True] * 2
+        assert main([*given, "--steps", "3", "--height", "32", "--width", "48"]) == 1
+        assert "4 in the cache, 4 to be drawn, for 2 (at 0.5 each)" in capsys.readouterr().out
+        paid = {text: number for (text, _), number in server.paid.items()}
+        assert manifest(tmp_path)["reason"].ne("").tolist() == [False] * 4 + [True] * 2 + [False] * 2
+        assert paid["a gate"] == paid["a sea"] == 2  # both numbers of a server without seeds
 
 
 def test_options_of_one_renderer_alone_are_given_by_name(tmp_path, capsys):

@@ -50,6 +50,7 @@ class ComfyServer(PictureServer):
 
     Attributes:
         looks: After how many looks at the queue a job that runs is done.
+        down: Whether every GET fails.
         ended: Documents of /interrupt and of deletions.
         entry: What changes an entry of the history, as a function of the entry and the job's text.
         view: What is answered in place of a file, as a function of the parameters and the file; None: the file.
@@ -59,7 +60,7 @@ class ComfyServer(PictureServer):
 
     def __init__(self, play: Play | None = None, *, looks: int = 1) -> None:
         super().__init__(play)
-        self.looks = looks
+        self.looks, self.down = looks, False
         self.waiting: list[list[Any]] = []  # number, id, nodes, extra data, outputs
         self.running: list[list[Any]] = []
         self.history: dict[str, Any] = {}
@@ -148,6 +149,8 @@ class ComfyServer(PictureServer):
         """The answer to a GET."""
         url = urlsplit(path)
         query = {name: one[0] for name, one in parse_qs(url.query, keep_blank_values=True).items()}
+        if self.down:
+            return Reply(500)
         with self.lock:
             if url.path == "/queue":
                 self._work()

@@ -47,26 +47,25 @@ def rotated(picture: Image.Image, orientation: int) -> bytes:
     return encoded(picture.transpose(back[orientation]), "JPEG", exif=exif, quality=95)
 
 
-def animation(kind: str) -> bytes:
-    first, second = made_picture(71), made_picture(72)
-    return encoded(first, kind, save_all=True, append_images=[second], duration=100)
+def animation(kind: str, picture=made_picture) -> bytes:
+    return encoded(picture(71), kind, save_all=True, append_images=[picture(72)], duration=100)
 
 
 HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00heicmif1" + bytes(64)
 READ, LEFT_OUT = "read", "left out"
 
 
-def add_odd_files(folder: Path, outside: Path) -> dict[str, str]:
-    """Put odd files into a folder; name of each -> whether it is to be read or left out."""
+def add_odd_files(folder: Path, outside: Path, made_picture=made_picture) -> dict[str, str]:
+    """Put odd files into a folder, with pictures by their numbers; name of each -> whether it is to be read."""
     good = encoded(made_picture(50), "PNG")
     clear = made_picture(55).convert("RGBA")
     clear.putalpha(Image.linear_gradient("L").resize(clear.size))
     files: dict[str, tuple[bytes, str]] = {
         "broken.png": (good[:40] + bytes(40) + good[80:], LEFT_OUT),
-        "cut.jpg": (encoded(made_picture(51, (400, 300)), "JPEG")[:2000], LEFT_OUT),
+        "cut.jpg": (encoded(made_picture(51).resize((400, 300)), "JPEG")[:2000], LEFT_OUT),
         "bomb.png": (bomb(), LEFT_OUT),
-        "turning.gif": (animation("GIF"), READ),
-        "turning.webp": (encoded(made_picture(73), "WEBP", save_all=True, append_images=[made_picture(74)]), READ),
+        "turning.gif": (animation("GIF", made_picture), READ),
+        "turning.webp": (animation("WEBP", made_picture), READ),
         "sideways.jpg": (rotated(made_picture(52), 6), READ),
         "clear.png": (encoded(clear, "PNG"), READ),
         "print.jpg": (encoded(made_picture(53).convert("CMYK"), "JPEG"), READ),

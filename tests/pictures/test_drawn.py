@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
-from edpbrl_gym.features import blocks_of, load_image_encoder
-from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of
-from edpbrl_gym.rendering import Renderer, load_renderer
-from edpbrl_gym.rendering.base import Drawn, NotDrawn
+from edpbrl_gym.features import blocks_of, load_encoder, load_image_encoder
+from edpbrl_gym.pictures.drawn import DrawnEncoder, drawn_by, features_of
+from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.rendering.cached import RenderingError
 from tests.helpers.encoders import CountingEncoder
+from tests.helpers.renderers import Colours
 
-
-class Colours(Renderer):
-    """One colour for each text and seed, none for "nothing"."""
-
-    name = "colours"
-    batch_size = 2
-
-    def __init__(self, version: int = 1) -> None:
-        self.version, self.drawn = version, 0
-
-    def describe(self):
-        return {"model": "colours", "version": self.version}
-
-    def draw(self, texts, seeds):
-        self.drawn += len(texts)
-        return [self._one(text, seed) for text, seed in zip(texts, seeds, strict=True)]
-
-    def _one(self, text, seed):
-        if text == "nothing":
-            return NotDrawn("there is nothing to draw")
-        colour = tuple(np.random.default_rng([seed, *text.encode()]).integers(0, 256, 3).tolist())
-        file = io.BytesIO()
-        Image.new("RGB", (8, 8), colour).save(file, "PNG")
-        return Drawn(file.getvalue())
+OWN, IMAGES = "tests.helpers.encoders:OwnEncoder", "tests.helpers.encoders:OwnImages"
 
 
 @pytest.fixture
 def images():
-    return load_image_encoder("tests.helpers.encoders:OwnImages", cache=False)
+    return load_image_encoder(IMAGES, cache=False)
 
 
 def test_a_text_has_the_features_of_its_picture(images, tmp_path):
@@ -79,3 +53,17 @@ def test_features_of_text_picture_and_both(images, tmp_path):
     np.testing.assert_allclose(both.encode(["dusk"]), expected, atol=1e-7)
     with pytest.raises(ValueError, match="features"):
         features_of("pictures", texts, drawn)
+
+
+def test_several_encoders_of_the_same_pictures(images, tmp_path):
+    renderer, texts = load_renderer(Colours(), cache_folder=tmp_path), load_encoder(OWN, cache=False)
+    drawn = drawn_by(renderer, f"{IMAGES}+colours", seed=2, cache=False)
+    assert blocks_of(drawn) == (3, 37) and drawn.name == f"picture:{IMAGES}+picture:colours"
+    both = features_of("both", texts, drawn)
+    assert blocks_of(both) == (8, 3, 37) and blocks_of(features_of("picture", texts, drawn)) == (3, 37)
+    loaded = load_encoder(both.name, cache=False, drawn=drawn)
+    np.testing.assert_array_equal(loaded.encode(["dusk", "a fog"]), both.encode(["dusk", "a fog"]))
+    assert loaded.fingerprint == both.fingerprint and renderer.renderer.drawn == 2
+    alone = drawn_by(renderer, "colours", seed=2)
+    assert isinstance(alone, DrawnEncoder)
+    np.testing.assert_allclose(both.encode(["dusk"])[0, 11:] * np.sqrt(3), alone.encode(["dusk"])[0], atol=1e-6)

@@ -19,7 +19,7 @@ from benchmarks.picture_tastes import lab
 from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.rendering.posters import STEPS, PostersRenderer, poster_svg, tokens_of
 from edpbrl_gym.rendering.posters.ornaments import letters
-from edpbrl_gym.rendering.posters.subjects import SUBJECTS, subject
+from edpbrl_gym.rendering.posters.shapes import SUBJECTS, subject
 from edpbrl_gym.vocabulary import load_vocabulary
 
 TOKENS = [(step, token) for step, tokens in STEPS.items() for token in tokens]
@@ -86,7 +86,7 @@ def check_safe(svg: str) -> None:
     """Only shapes, and references inside of the picture to what is there."""
     root = ElementTree.fromstring(svg)
     names = {element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in root.iter()}
-    assert names <= {"svg", "g", "path", "use", "defs", "clipPath", "rect"}
+    assert names <= {"svg", "g", "path", "use", "defs", "rect", "radialGradient", "stop", "pattern"}
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     for element in root.iter():

@@ -149,6 +149,20 @@ def test_a_negative_prompt_changes_the_picture_or_is_refused(kind, load):
         assert not steps
 
 
+@pytest.mark.parametrize("kind", ["sdxl", "sd3", "flux", "qwen-image", "z-image"])
+def test_a_renderer_marks_two_prompts_that_differ_only_in_what_is_cut(kind, load, tmp_path):
+    settings = of(load(kind), steps=1, guidance=None)  # the pipeline's own
+    plain, *long = renderer_of(settings, cache_folder=tmp_path).render(
+        ["a gate", words(1200, "fog"), words(1200, "sea")]
+    )
+    assert [image.cut for image in (plain, *long)] == [False, True, True]
+    assert long[0].sha256 == long[1].sha256 != plain.sha256 and long[0].key != long[1].key
+    scale = {"true_cfg_scale": 3.0} if kind == "flux" else {}
+    settings = of(load(kind), steps=1, guidance=None, negative=words(1200), **scale)
+    negative, _ = renderer_of(settings, cache_folder=tmp_path).render(["a gate", words(1200)])
+    assert negative.sha256 != plain.sha256 and negative.negative_cut and not (negative.cut or plain.negative_cut)
+
+
 def test_the_guidance_of_each_pipeline_is_read(load):
     qwen, flux, schnell = load("qwen-image"), load("flux"), load("flux without guidance")
     for loaded in (qwen, flux, load("sdxl")):

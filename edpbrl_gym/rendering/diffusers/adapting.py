@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -60,12 +61,9 @@ def add_lora(pipeline: Any, settings: RenderSettings) -> None:
 
 
 def quantization_config(quantize: str, components: list[str], dtype: Any) -> Any:
-    """Return the ``PipelineQuantizationConfig`` that a text of ``ImageSettings`` names.
+    """Return the ``PipelineQuantizationConfig`` that a text of ``ImageSettings`` names, for a pipeline's components.
 
-    Args:
-        quantize: The text; names quantise what denoises, JSON says itself what it quantises.
-        components: Names of the pipeline's components.
-        dtype: Number format of torch in which quantised weights compute.
+    Names quantise what denoises; JSON says itself what it quantises. ``dtype`` is torch's, in which they compute.
 
     Raises:
         ValueError: The text is none of the forms, or diffusers refuses it.
@@ -91,7 +89,7 @@ def quantization_config(quantize: str, components: list[str], dtype: Any) -> Any
         elif kind == "quanto":
             one = diffusers.QuantoConfig(weights_dtype=variant or "int8")
         elif kind == "torchao" and variant:
-            one = diffusers.TorchAoConfig(getattr(require("torchao.quantization", "quantised weights"), variant)())
+            one = diffusers.TorchAoConfig(getattr(import_module("torchao.quantization"), variant)())
         else:
             raise ValueError("none of these forms")
         denoisers = [name for name in components if name in _DENOISERS]

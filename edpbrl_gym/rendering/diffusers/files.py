@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,13 +65,15 @@ def find_model(settings: RenderSettings) -> Path:
 
     Raises:
         FileNotFoundError: The folder does not exist, or has no pipeline.
-        ValueError: A revision is asked for of a folder, or configs of what has its own.
+        ValueError: A revision is asked for of a folder, or configs of what has its own; a single file is no checkpoint.
         ConnectionError: The hub can't be reached, or has no such model.
         ModuleNotFoundError: Diffusers is not installed.
     """
     folder = Path(settings.model).expanduser()
     if folder.is_file():
-        return find_config(folder, settings.config)
+        if settings.revision is not None or settings.variant is not None:
+            raise ValueError(f"Expected no revision and no variant with the single file {folder}; leave them out")
+        return _configs(folder, settings.config)
     if settings.config is not None:
         raise ValueError(f"Expected no config with {settings.model}, which is no single file; leave it out")
     if folder.is_dir():
@@ -86,62 +90,51 @@ def find_model(settings: RenderSettings) -> Path:
         raise FileNotFoundError(
             f"Expected a model folder or a hub id of the form owner/name, got {settings.model!r} and no such folder"
         )
-    diffusers = require("diffusers", "rendering")
+    download = require("diffusers", "rendering").DiffusionPipeline.download
+    options = {"variant": settings.variant, "revision": settings.revision}
+    return _from_hub(f"the model {settings.model}", lambda: download(settings.model, **options))
+
+
+def _from_hub(what: str, download: Callable[[], Any]) -> Path:
     try:
         with quiet():
-            return Path(
-                diffusers.DiffusionPipeline.download(
-                    settings.model, variant=settings.variant, revision=settings.revision
-                )
-            )
+            return Path(download())
     except Exception as error:  # the hub's errors are of many classes, with the reason in the text
         reason = " ".join(str(error).split())[:300]
         raise ConnectionError(
-            f"Expected the model {settings.model} from the hub, but it could not be loaded ({type(error).__name__}: "
-            f"{reason}); check the id, accept the model's terms on its page if it has any, or download it where there "
-            "is a connection and give its folder"
+            f"Expected {what} from the hub, but it could not be loaded ({type(error).__name__}: {reason}); check the "
+            "id, accept the model's terms on its page if it has any, or download it where there is a connection and "
+            "give its folder"
         ) from error
 
 
-def find_config(file: Path, config: str | None) -> Path:
-    """Return the folder with the configs of a single checkpoint file, from the hub unless ``config`` is one.
+def _files_from_hub(what: str, name: str, patterns: str | list[str]) -> Path:
+    hub = importlib.import_module("huggingface_hub")  # which diffusers brings
+    return _from_hub(what, lambda: hub.snapshot_download(name, allow_patterns=patterns))
 
-    Raises:
-        FileNotFoundError: The folder has no pipeline.
-        ValueError: The file is no checkpoint.
-        ConnectionError: The hub can't be reached.
-    """
+
+def _configs(file: Path, config: str | None) -> Path:
+    """Return the folder with the configs of a single checkpoint file, from the hub unless ``config`` is one."""
     if file.suffix != ".safetensors":
         raise ValueError(f"Expected a single checkpoint as .safetensors, got {file}; other formats can run code")
     if config is None:
         require("diffusers", "rendering")
         from diffusers.loaders import single_file_utils
 
+        utils: Any = single_file_utils  # without types
         try:
             with quiet():
-                checkpoint = single_file_utils.load_single_file_checkpoint(str(file), local_files_only=True)
-                config = single_file_utils.fetch_diffusers_config(checkpoint)["pretrained_model_name_or_path"]
+                checkpoint = utils.load_single_file_checkpoint(str(file), local_files_only=True)
+                config = str(utils.fetch_diffusers_config(checkpoint)["pretrained_model_name_or_path"])
         except Exception as error:
             raise ValueError(f"Expected a whole .safetensors file, got {file}, which can't be read") from error
     folder = Path(config).expanduser()
     if not folder.is_dir():
-        folder = from_hub(config, f"the configs of {file.name}", ["*.json", "*.txt", "*.model"])
+        what = f"{config} for the configs of {file.name} (option config)"
+        folder = _files_from_hub(what, config, ["*.json", "*.txt", "*.model"])
     if not (folder / _INDEX).is_file():
         raise FileNotFoundError(f"Expected {_INDEX} in the folder of configs {folder}, got no such file")
     return folder
-
-
-def from_hub(name: str, what: str, patterns: list[str]) -> Path:
-    """Return the folder of a model's files on the hub that match patterns, downloaded; raises a ConnectionError."""
-    hub = require("huggingface_hub", "rendering", "images")
-    try:
-        return Path(hub.snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # the hub's errors are of many classes, with the reason in the text
-        reason = " ".join(str(error).split())[:200]
-        raise ConnectionError(
-            f"Expected {what} from the hub ({name}), but they could not be loaded ({type(error).__name__}: {reason}); "
-            "check the id, or download them where there is a connection and give their folder"
-        ) from error
 
 
 def find_lora(lora: str) -> tuple[Path, float]:
@@ -151,16 +144,12 @@ def find_lora(lora: str) -> tuple[Path, float]:
         FileNotFoundError: There is no such file, or not one alone.
         ConnectionError: The hub can't be reached, or has no such LoRA.
     """
-    name, at, number = lora.rpartition("@")
-    try:
-        weight = float(number) if at else 1.0
-    except ValueError:  # an @ in a name
-        at, weight = "", 1.0
-    name = name if at else lora
+    weighted = re.fullmatch(r"(.+)@(-?\d+(?:\.\d*)?)", lora)
+    name, weight = (weighted[1], float(weighted[2])) if weighted else (lora, 1.0)
     path, (owner, *rest) = Path(name).expanduser(), name.split("/")
     if not path.exists() and rest and owner not in ("", ".", "..", "~"):
         inside = "/".join(rest[1:])
-        path = from_hub(f"{owner}/{rest[0]}", "the weights of a LoRA", [inside or "*.safetensors"]) / inside
+        path = _files_from_hub(f"the LoRA {name}", f"{owner}/{rest[0]}", inside or "*.safetensors") / inside
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     files = [file for file in files if file.name == "pytorch_lora_weights.safetensors"] or files
     if len(files) != 1 or files[0].suffix != ".safetensors" or not files[0].is_file():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._validation import check_count
@@ -72,14 +73,18 @@ class DiffusersRenderer(Renderer):
         """sha256 (hex) of the model's weights and configs; a model on the hub is downloaded for it, but not loaded."""
         if "loaded" in self.__dict__:
             return self.loaded.fingerprint
-        return whole_fingerprint(self.settings, find_model(self.settings))
+        return whole_fingerprint(self.settings, self._folder)
+
+    @cached_property
+    def _folder(self) -> Path:
+        return find_model(self.settings)
 
     @cached_property
     def resolved(self) -> RenderSettings:
         """The settings with the pipeline's own steps and guidance in place of None."""
         if None not in (self.settings.steps, self.settings.guidance):
             return self.settings
-        return model_kind(find_model(self.settings)).resolve(self.settings)
+        return model_kind(self._folder).resolve(self.settings)
 
     @cached_property
     def loaded(self) -> LoadedPipeline:
@@ -95,7 +100,7 @@ class DiffusersRenderer(Renderer):
     def identity(self) -> dict[str, Any]:
         """The model by its fingerprint, and all settings that change an image; None as the pipeline's own value."""
         if self.settings.negative:  # also where older images, drawn without it, are in the cache
-            refuse_unread_negative(model_class(find_model(self.settings)), self.settings.model, self.settings)
+            refuse_unread_negative(model_class(self._folder), self.settings.model, self.settings)
         return self.resolved.identity(self.fingerprint)
 
     def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:

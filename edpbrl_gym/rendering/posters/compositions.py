@@ -8,7 +8,7 @@ from typing import NamedTuple
 from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
 from edpbrl_gym.rendering.posters.colours import mix
 
-__all__ = ["COMPOSITIONS", "Composition", "leaves", "wall", "window"]
+__all__ = ["COMPOSITIONS", "Composition", "leaves", "size_of", "wall", "window"]
 
 
 class Composition(NamedTuple):
@@ -44,11 +44,22 @@ COMPOSITIONS: dict[str, Composition] = {
     "seen through an arch": Composition(0.7, 0.78, base=0.3, air=0.45, form="arch"),
     "three in a row": Composition(0.66, 0.5, (0.19, 0.5, 0.81)),
     "four pictures in a grid": Composition(0.68, 0.92, form="grid"),
-    "in a tall narrow strip": Composition(0.72, 0.56, base=0.3, form="strip"),
-    "framed by dark leaves": Composition(0.68, 0.84, base=0.34),
+    "in a tall narrow strip": Composition(0.72, 0.73, base=0.3, form="strip"),
+    "framed by dark leaves": Composition(0.68, 0.84, base=0.34, form="leaves"),
 }
 """Composition -> how it places a subject."""
-COMPOSITIONS["framed by dark leaves"] = COMPOSITIONS["framed by dark leaves"]._replace(form="leaves")
+
+
+def size_of(how: Composition, scale: float, half: float, w: float, h: float) -> float:
+    """Units of the page in one of a subject's: by its own scale, and so that half its width has room."""
+    room = 0.46 * max(1.0, how.size)
+    if len(how.places) > 1:
+        room = 0.155
+    elif how.form in ("strip", "round", "arch"):
+        room = 0.19 if how.form == "strip" else 0.34
+    return min(
+        2.05 * min(w / 400, h / 500) * scale * how.size, w * room / (min(half, 62) if how.form == "strip" else half)
+    )
 
 
 def window(form: str, w: float, h: float) -> str:
@@ -56,20 +67,18 @@ def window(form: str, w: float, h: float) -> str:
     if form == "round":
         return circle(w / 2, h * 0.47, min(w * 0.43, h * 0.4))
     if form == "arch":
-        x, top, foot = w * 0.16, h * 0.42, h * 0.9
-        r, y = w / 2 - x, h * 0.42 - (w / 2 - x)
-        curve = f"C{x:.1f},{top - 0.55 * r:.1f} {w / 2 - 0.55 * r:.1f},{y:.1f} {w / 2:.1f},{y:.1f} "
-        curve += f"C{w / 2 + 0.55 * r:.1f},{y:.1f} {w - x:.1f},{top - 0.55 * r:.1f} {w - x:.1f},{top:.1f}"
-        return f"M{x:.1f},{foot:.1f} L{x:.1f},{top:.1f} {curve} L{w - x:.1f},{foot:.1f} Z"
+        r = min(w * 0.34, h * 0.3)
+        x, y, top = w / 2 - r, h * 0.42, h * 0.42 - r
+        arch = f"C{x:.1f},{y - 0.55 * r:.1f} {x + 0.45 * r:.1f},{top:.1f} {x + r:.1f},{top:.1f} "
+        arch += f"C{x + 1.55 * r:.1f},{top:.1f} {x + 2 * r:.1f},{y - 0.55 * r:.1f} {x + 2 * r:.1f},{y:.1f}"
+        return f"M{x:.1f},{h * 0.9:.1f} L{x:.1f},{y:.1f} {arch} L{x + 2 * r:.1f},{h * 0.9:.1f} Z"
     if form == "strip":
         return rect(w * 0.3, h * 0.06, w * 0.4, h * 0.88)
     if form == "panels":
-        side, gap = w * 0.272, w * 0.03
+        side, gap, tops = w * 0.272, w * 0.03, (0.06, 0.025, 0.06)
         left = (w - 3 * side - 2 * gap) / 2
-        return " ".join(
-            rect(left + i * (side + gap), h * (0.06 if i != 1 else 0.025), side, h * (0.88 if i != 1 else 0.95))
-            for i in range(3)
-        )
+        panels = [rect(left + i * (side + gap), h * top, side, h * (1 - 2 * top)) for i, top in enumerate(tops)]
+        return " ".join(panels)
     return ""
 
 
@@ -81,19 +90,18 @@ def wall(form: str, c: dict[str, str]) -> str:
 
 
 def leaves(b: Brush, w: float, h: float, rng: Random) -> None:
-    """Draw dark leaves in two opposite corners and along the edges."""
+    """Draw dark leaves in the four corners."""
     dark = mix(b.tones["ink"], "#000000", 0.2)
-    for corner in range(4):
-        x0, y0 = ((0, 0), (w, 0), (w, h), (0, h))[corner]
-        count = 11 if corner % 2 == 0 else 8
+    vein = mix(dark, b.tones["mid"], 0.3)
+    for corner, (x, y) in enumerate(((0, 0), (w, 0), (w, h), (0, h))):
+        count, reach = (11, 0.34) if corner % 2 == 0 else (8, 0.27)
         for i in range(count):
             angle = 90 * corner - 8 + 106 * i / (count - 1) + rng.uniform(-6, 6)
-            long = (w * 0.34 if corner % 2 == 0 else w * 0.27) * rng.uniform(0.72, 1.12)
-            wide = long * 0.15
-            leaf = f"M0,0 C{long * 0.25:.1f},{-wide:.1f} {long * 0.7:.1f},{-wide:.1f} {long:.1f},0 C{long * 0.7:.1f},{wide:.1f} {long * 0.25:.1f},{wide:.1f} 0,0 Z"
+            r = w * reach * rng.uniform(0.72, 1.12)
+            leaf = " ".join(
+                f"C{a * r:.1f},{-k * r:.1f} {d * r:.1f},{-k * r:.1f} {e * r:.1f},0"
+                for a, d, e, k in ((0.25, 0.7, 1.0, 0.15), (0.7, 0.25, 0.0, -0.15))
+            )
             colour = dark if i % 3 else mix(dark, b.tones["near"], 0.4)
-            vein = mix(dark, b.tones["mid"], 0.3)
-            parts = [
-                f'<path d="{leaf}" fill="{colour}"/><path d="M0,0 L{long * 0.9:.1f},0" stroke="{vein}" stroke-width="1"/>'
-            ]
-            b.group(f"translate({x0:.0f} {y0:.0f}) rotate({angle:.1f})", parts)
+            parts = f'<path d="M0,0 {leaf} Z" fill="{colour}"/><path d="M0,0 L{0.9 * r:.1f},0" stroke="{vein}"/>'
+            b.group(f"translate({x:.0f} {y:.0f}) rotate({angle:.1f})", [parts])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edpbrl_gym._validation import check_count
-from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
+from edpbrl_gym.rendering.base import Drawn, Renderer
 from edpbrl_gym.rendering.posters.scene import HEIGHT, WIDTH, poster_svg
 
 __all__ = ["VERSION", "PostersRenderer"]
@@ -43,7 +43,7 @@ class PostersRenderer(Renderer):
         """The version of the drawing, and the size."""
         return {"model": self.name, "version": VERSION, "width": self.width, "height": self.height}
 
-    def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn | NotDrawn]:
+    def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
         """Draw a poster of every text with its seed.
 
         Raises:
@@ -51,7 +51,7 @@ class PostersRenderer(Renderer):
         """
         from resvg_py import svg_to_bytes
 
-        pictures = []
+        pictures: list[Drawn] = []
         for text, seed in zip(texts, seeds, strict=True):
             svg = poster_svg(text, seed, width=self.width, height=self.height)
             pictures.append(Drawn(bytes(svg_to_bytes(svg_string=svg, skip_system_fonts=True))))

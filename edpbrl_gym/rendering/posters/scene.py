@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from edpbrl_gym._seeds import derive_seed
-from edpbrl_gym.rendering.posters.brush import Brush, rect
-from edpbrl_gym.rendering.posters.colours import LIGHTS, mix, palette, tones
-from edpbrl_gym.rendering.posters.compositions import COMPOSITIONS, Composition, leaves, wall, window
-from edpbrl_gym.rendering.posters.grounds import far, foot, near
+from edpbrl_gym.rendering.posters.brush import BLEED, Brush, rect, trace
+from edpbrl_gym.rendering.posters.colours import mix, tones
+from edpbrl_gym.rendering.posters.compositions import COMPOSITIONS, leaves, size_of, wall, window
+from edpbrl_gym.rendering.posters.grounds import foot, land
 from edpbrl_gym.rendering.posters.lights import beam, sky, weather
 from edpbrl_gym.rendering.posters.ornaments import ORNAMENTS
+from edpbrl_gym.rendering.posters.shapes import draw_subject, subject
 from edpbrl_gym.rendering.posters.stage import Stage
-from edpbrl_gym.rendering.posters.subjects import draw_subject, subject
 from edpbrl_gym.rendering.posters.textures import MANNERS, overlay
 from edpbrl_gym.rendering.posters.words import tokens_of
 
@@ -20,6 +20,7 @@ __all__ = ["HEIGHT", "WIDTH", "poster_svg"]
 
 WIDTH, HEIGHT = 512, 640
 _AREA = 200_000.0  # square units of a page, whatever its form
+_COVER = 92.0  # half the width of the line that covers what is drawn beyond a picture, which is quicker than clipping
 
 
 def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HEIGHT) -> str:
@@ -34,27 +35,23 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     chosen = tokens_of(text, seed)
     page_w = (_AREA * width / height) ** 0.5
     page_h = _AREA / page_w
-    manner, ornament = MANNERS[chosen["texture"]], ORNAMENTS[chosen["ornament"]]
-    colours = palette(chosen["palette"])
-    c = tones(colours, LIGHTS[chosen["light"]]) | {"line": colours["ink"]}
-    page = Brush(manner, c, Random(derive_seed(seed, "posters", "brush")))
-    page.plain(rect(0, 0, page_w, page_h), c["page"])
+    ornament, form = ORNAMENTS[chosen["ornament"]], COMPOSITIONS[chosen["composition"]].form
+    page = Brush(MANNERS[chosen["texture"]], tones(chosen["palette"], chosen["light"]), _rng(seed, "brush"))
     left, top, right, bottom = ornament.inset
-    form = COMPOSITIONS[chosen["composition"]].form
     if form in ("grid", "round", "arch", "strip", "panels"):
         top = max(top, ornament.apart)
     w, h = page_w - left - right, page_h - top - bottom
-    picture = Brush(manner, c, page._rng)
+    picture = page.beside()
     _picture(picture, chosen, w, h, seed)
     page.group(f"translate({left} {top})", picture.parts)
-    if left + top + right + bottom:  # covering is quicker than clipping
-        hole = f"M{left},{top} h{w:.1f} v{h:.1f} h{-w:.1f} Z"
-        if ornament.corner:
-            r, x, y = ornament.corner, left + w, top + h
-            hole = f"M{left + r},{top} L{x - r:.1f},{top} Q{x:.1f},{top} {x:.1f},{top + r} L{x:.1f},{y - r:.1f} Q{x:.1f},{y:.1f} {x - r:.1f},{y:.1f} L{left + r},{y:.1f} Q{left},{y:.1f} {left},{y - r:.1f} L{left},{top + r} Q{left},{top} {left + r},{top} Z"
-        page.plain(rect(-99, -99, page_w + 198, page_h + 198) + hole, c["page"], 1, ' fill-rule="evenodd"')
-    rng = Random(derive_seed(seed, "posters", "page"))
+    c, t = page.tones, _COVER / 2
+    if left + top + right + bottom:
+        page.add(
+            f'<rect x="{left - t}" y="{top - t}" width="{w + 2 * t:.2f}" height="{h + 2 * t:.2f}" fill="none" '
+            f'rx="{ornament.corner + t if ornament.corner else 0}" stroke="{c["page"]}" stroke-width="{2 * t}"/>'
+        )
     c["top"] = c["page"] if top else wall(form, c)  # behind what is written there
+    rng = _rng(seed, "page")
     ornament.draw(page, page_w, page_h, subject(chosen["subject"]).title, rng)
     overlay(page, page_w, page_h, rng, page=True)
     return (
@@ -63,85 +60,70 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     )
 
 
+def _rng(seed: int, part: str) -> Random:
+    return Random(derive_seed(seed, "posters", part))
+
+
 def _picture(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) -> None:
     """Draw the picture inside the ornament, through the composition's windows."""
-    how = COMPOSITIONS[chosen["composition"]]
-    if how.form == "grid":
+    form = COMPOSITIONS[chosen["composition"]].form
+    own, path = b.beside(), window(form, w, h)
+    if form == "grid":
         gap = 9.0
         for i in range(4):
-            own = Brush(b.manner, _turned(b.tones, i), b._rng)
-            _landscape(own, chosen, how, w, h, seed + i)
-            scale_x, scale_y = (w - gap) / 2 / w, (h - gap) / 2 / h
-            b.add(f'<clipPath id="cell{i}"><rect width="{w:.1f}" height="{h:.1f}"/></clipPath>')
-            x, y = (i % 2) * (w + gap) / 2, (i // 2) * (h + gap) / 2
-            cell = [f'<g clip-path="url(#cell{i})">{"".join(own.parts)}</g>']
-            b.group(f"translate({x:.1f} {y:.1f}) scale({scale_x:.4f} {scale_y:.4f})", cell)
-        overlay(b, w, h, Random(derive_seed(seed, "posters", "print")), page=False)
-        return
-    own = Brush(b.manner, b.tones, b._rng)
-    _landscape(own, chosen, how, w, h, seed)
-    path = window(how.form, w, h)
-    if how.form == "tilt":
-        b.group(f"rotate(-13 {w / 2:.1f} {h / 2:.1f})", own.parts)
+            cell = Brush(b.manner, _turned(b.tones, i), b.rng)
+            _landscape(cell, chosen, w, h, seed + i)
+            size = f'width="{w:.1f}" height="{h:.1f}"'  # patterns are drawn in half the time of clipped groups
+            own.add(f'<pattern id="cell{i}" {size} patternUnits="userSpaceOnUse">{"".join(cell.parts)}</pattern>')
+            move = f"translate({i % 2 * (w + gap) / 2:.1f} {i // 2 * (h + gap) / 2:.1f})"
+            shown = f'<rect {size} fill="url(#cell{i})"/>'
+            own.group(f"{move} scale({(w - gap) / 2 / w:.4f} {(h - gap) / 2 / h:.4f})", [shown])
+        own.plain(rect(w / 2 - gap / 2, 0, gap, h) + rect(0, h / 2 - gap / 2, w, gap), b.tones["page"])
     else:
-        b.parts += own.parts
-    overlay(b, w, h, Random(derive_seed(seed, "posters", "print")), page=False)
+        _landscape(own, chosen, w, h, seed)
+    b.group(f"rotate(-13 {w / 2:.1f} {h / 2:.1f})" if form == "tilt" else "", own.parts)
+    overlay(b, w, h, _rng(seed, "print"), page=False)
     if path:
-        c, thick = b.tones, 4 if how.form in ("arch", "round") else 1.5
-        b.plain(rect(-99, -99, w + 198, h + 198) + path, wall(how.form, c), 1, ' fill-rule="evenodd"')
-        b.plain(path, "none", 1, f' stroke="{c["accent"] if thick > 2 else c["line"]}" stroke-width="{thick}"')
+        c, thick = b.tones, 4 if form in ("arch", "round") else 1.5
+        b.plain(rect(-99, -99, w + 198, h + 198) + path, wall(form, c), 1, ' fill-rule="evenodd"')
+        b.line(path, c["accent"] if thick > 2 else c["line"], thick)
 
 
 def _turned(c: dict[str, str], turn: int) -> dict[str, str]:
     """The tones of one of four pictures: the same colours with other parts."""
     if turn == 0:
         return c
-    sky_ = (c["accent"], c["near"], c["glow"])[turn - 1]
-    low = (c["glow"], c["mid"], c["paper"])[turn - 1]
-    accent = (c["near"], c["glow"], c["mid"])[turn - 1]
-    return c | {"high": sky_, "low": mix(sky_, low, 0.45), "accent": accent, "far": mix(sky_, c["mid"], 0.4)}
+    high, low, accent = (("accent", "glow", "near"), ("near", "mid", "glow"), ("glow", "paper", "mid"))[turn - 1]
+    new = {"high": c[high], "low": mix(c[high], c[low], 0.45), "accent": c[accent], "far": mix(c[high], c["mid"], 0.4)}
+    return c | new
 
 
-def _landscape(b: Brush, chosen: dict[str, str], how: Composition, w: float, h: float, seed: int) -> None:
-    which, light = subject(chosen["subject"]), chosen["light"]
-    unit = min(w / 400, h / 500)
-    size = 2.05 * unit * which.scale * how.size
-    if len(how.places) > 1:  # so that they do not overlap
-        size = min(size, w * 0.155 / which.half)
-    elif how.form == "strip":
-        size = min(size * 1.3, w * 0.19 / min(which.half, 62))
-    elif how.form in ("round", "arch"):
-        size = min(size, w * 0.34 / which.half)
-    else:
-        size = min(size, w * 0.46 / which.half * max(1.0, how.size))
-    horizon, view = h * how.horizon, {"strip": 0.3, "round": 0.75, "arch": 0.6}.get(how.form, 1.0)
-    if which.stands == "air":
-        base = h * how.air + 50 * size
-    elif which.stands == "ridge":
-        base = horizon + 2 * (how.base > 0)
-    else:
-        base = horizon + (h - horizon) * how.base
-    stage = Stage(
-        b, w, h, horizon, tuple(w * x for x in how.places), base, size, which, light, LIGHTS[light], seed, view
-    )
-    stage.floor = horizon if how.form == "mirror" else h + 90
-    behind = sky(stage)
-    far(stage)
-    if which.stands == "ridge" and how.form != "mirror":
-        _subjects(stage, behind)
+def _landscape(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) -> None:
+    """Draw sky, land, subject and weather, from back to front."""
+    which, how = subject(chosen["subject"]), COMPOSITIONS[chosen["composition"]]
+    size, y, view = size_of(how, which.scale, which.half, w, h), h * how.horizon, 1.0
+    base = {"air": h * how.air + 50 * size, "ridge": y + 2 * (how.base > 0)}.get(which.stands, y + (h - y) * how.base)
+    view = {"strip": 0.3, "round": 0.75, "arch": 0.6}.get(how.form, 1.0)
+    floor, places = (y if how.form == "mirror" else h + BLEED), tuple(w * x for x in how.places)
+    s = Stage(b, w, h, y, places, base, size, which, chosen["light"], seed, view, floor)
+    behind = sky(s)
+    land(s, "far")
     if how.form == "mirror":
-        _mirror(stage, behind)
+        _subjects(s, behind)
+        _mirror(s)
+    elif which.stands == "ridge":
+        _subjects(s, behind)
+        land(s, "near")
+        beam(s)
     else:
-        near(stage)
-        beam(stage)
-        if which.stands != "ridge":
-            if how.horizon < 0.5 and which.stands != "air":
-                behind = mix(b.tones["mid"], b.tones["near"], 0.5)
-            _subjects(stage, behind)
-            foot(stage)
+        land(s, "near")
+        beam(s)
+        on_land = how.horizon < 0.5 and which.stands != "air"
+        _subjects(s, mix(b.tones["mid"], b.tones["near"], 0.5) if on_land else behind)
+        foot(s)
     if how.form == "leaves":
-        leaves(b, w, h, stage.rng("leaves"))
-    weather(stage)
+        leaves(b, w, h, s.rng("leaves"))
+    weather(s)
 
 
 def _subjects(s: Stage, behind: str) -> None:
@@ -149,21 +131,21 @@ def _subjects(s: Stage, behind: str) -> None:
         draw_subject(s.brush, s.subject, x, s.base, s.size, behind)
 
 
-def _mirror(s: Stage, behind: str) -> None:
-    """Draw the subject on the horizon, and below it all that is above, darker and broken by ripples."""
-    b, c, w, h, y = s.brush, s.tones, s.width, s.height, s.horizon
-    _subjects(s, behind)
+def _mirror(s: Stage) -> None:
+    """Draw below the horizon all that is above, darker and broken by ripples."""
+    b, c, w, y = s.brush, s.tones, s.width, s.horizon
+    beam(s)
+    water = rect(-BLEED, y, w + 2 * BLEED, s.depth + BLEED)
     b.parts = [f'<g id="above-water">{"".join(b.parts)}</g>']
-    b.plain(rect(-90, y, w + 180, h - y + 90), c["near"])
+    b.plain(water, c["near"])
     b.add(f'<use href="#above-water" transform="matrix(1 0 0 -1 0 {2 * y:.1f})"/>')
-    b.plain(rect(-90, y, w + 180, h - y + 90), mix(c["mid"], c["near"], 0.4), 0.42)
-    b.plain(rect(-90, y - 1.2, w + 180, 2.4), c["paper"], 0.8)
+    b.plain(water, mix(c["mid"], c["near"], 0.4), 0.42)
+    b.plain(rect(-BLEED, y - 1.2, w + 2 * BLEED, 2.4), c["paper"], 0.8)
     rng, z, step = s.rng("ripples"), y + 5, 4.0
-    while z < h:
+    while z < s.height:
         for _ in range(3):
             x, long = rng.uniform(-30, w), rng.uniform(24, 110)
-            b.line(
-                f"M{x:.1f},{z:.1f} L{x + long:.1f},{z:.1f}", rng.choice((c["paper"], c["near"])), 0.6 + step * 0.12, 0.5
-            )
+            colour = rng.choice((c["paper"], c["near"]))
+            b.line(trace(((x, z), (x + long, z)), ""), colour, 0.6 + step * 0.12, 0.5)
         z += step
         step *= 1.16

@@ -7,7 +7,7 @@ from random import Random
 
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.rendering.posters.brush import Brush
-from edpbrl_gym.rendering.posters.subjects import Subject
+from edpbrl_gym.rendering.posters.shapes import Subject, motif
 
 __all__ = ["Stage"]
 
@@ -26,7 +26,6 @@ class Stage:
         size: Units of the page in one of the subject's.
         subject: What is shown.
         light: The token of the light.
-        mood: What it does (``LIGHTS``).
         seed: Of all details.
         view: Share of the width that a window shows.
         floor: The y down to which sky and far land are drawn.
@@ -41,10 +40,9 @@ class Stage:
     size: float
     subject: Subject
     light: str
-    mood: str
     seed: int
-    view: float = 1.0
-    floor: float = 999.0
+    view: float
+    floor: float
 
     @property
     def tones(self) -> dict[str, str]:
@@ -52,15 +50,19 @@ class Stage:
         return self.brush.tones
 
     @property
-    def dark(self) -> bool:
-        """Whether the sky is dark."""
-        return self.mood in ("night", "eclipse", "storm")
-
-    @property
     def depth(self) -> float:
         """From the horizon to the lower edge."""
         return self.height - self.horizon
 
+    @property
+    def middle(self) -> float:
+        """The x of the subject in the middle."""
+        return self.places[len(self.places) // 2]
+
     def rng(self, part: str) -> Random:
         """Random numbers of one part of the picture; another part's do not change them."""
         return Random(derive_seed(self.seed, "posters", part, self.subject.title))
+
+    def motif(self, name: str, x: float, y: float, size: float = 1.0) -> None:
+        """Draw one of ``motifs.txt``."""
+        motif(self.brush, name, f"translate({x:.1f} {y:.1f}) scale({size:.3f})", size)

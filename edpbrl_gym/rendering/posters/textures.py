@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from edpbrl_gym.rendering.posters.brush import Brush, circle, rect
+from edpbrl_gym.rendering.posters.brush import Brush, rect, trace
 from edpbrl_gym.rendering.posters.colours import difference, mix
 
 __all__ = ["MANNERS", "overlay"]
@@ -35,8 +35,7 @@ MANNERS: dict[str, str] = {
 @functools.cache
 def _specks(count: int, size: float, number: int) -> str:
     """Specks in a square of 250 units, the same in every picture."""
-    rng = Random(number)
-    text, x0, y0 = "", 0, 0
+    rng, text, x0, y0 = Random(number), "M0 0", 0, 0
     for y in sorted(rng.randrange(2500) for _ in range(count)):
         x, side = rng.randrange(2500), f"{size * rng.choice((0.8, 1.0, 1.3)):.1f}"
         text += f"m{(x - x0) / 10:g} {(y - y0) / 10:g}h{side}v{side}h-{side}z"
@@ -45,45 +44,40 @@ def _specks(count: int, size: float, number: int) -> str:
 
 
 def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
-    turn = rng.randrange(4)
-    for number, count, colour, alpha in ((1, 2000, b.tones["line"], 0.5), (2, 1700, b.tones["page"], 0.62)):
-        b.add(
-            f'<defs><path id="specks{number}" d="M0 0{_specks(count, 1.7, number)}" fill="{colour}" fill-opacity="{alpha}"{_CRISP}/></defs>'
-        )
-        for i, (x, y) in enumerate((x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)):
-            b.add(
-                f'<use href="#specks{number}" transform="translate({x} {y}) rotate({90 * ((turn + i + number) % 4)} 125 125)"/>'
-            )
+    turn, tiles = rng.randrange(4), [(x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)]
+    for number, count, ink, alpha in ((1, 2000, "line", 0.5), (2, 1700, "page", 0.46)):
+        own = b.beside()
+        own.plain(_specks(count, 1.7, number), b.tones[ink], alpha, f' id="specks{number}"{_CRISP}')
+        b.add(f"<defs>{own.parts[0]}</defs>")
+        for i, (x, y) in enumerate(tiles):
+            move = f"translate({x} {y}) rotate({90 * ((turn + i + number) % 4)} 125 125)"
+            b.add(f'<use href="#specks{number}" transform="{move}"/>')
 
 
 def _halftone(b: Brush, w: float, h: float, rng: Random) -> None:
-    """Rows of dots on a slant: light ones that shrink from above, dark ones that grow below."""
-    gap, reach, rows = 9.0, 0.75 * max(w, h), []
-    inks = (b.tones["page"], b.tones["line"])
-    upper, lower = (max(inks, key=lambda ink: difference(ink, b.tones[one])) for one in ("high", "near"))
+    """Rows of dots on a slant: those of one ink shrink from above, those of the other grow below."""
+    gap, reach, rows, inks = 9.0, 0.75 * max(w, h), [], (b.tones["page"], b.tones["line"])
+    upper, lower = (max(inks, key=lambda ink: difference(ink, b.tones[part])) for part in ("high", "near"))
     for i in range(int(2 * reach / (gap * 0.87))):
         y = i * gap * 0.87 - reach
         level = min(1.0, max(0.0, 0.5 + y / (1.25 * max(w, h))))
-        width, colour = gap * (1.0 - 1.7 * level), upper
-        if level > 0.5:
-            width, colour = gap * (1.7 * level - 0.7), lower
+        width, ink = gap * (1.7 * level - 0.7 if level > 0.5 else 1.0 - 1.7 * level), lower if level > 0.5 else upper
         dots = "".join(f"M{x * gap + i % 2 * gap / 2 - reach:.1f} {y:.1f}h.1" for x in range(int(2 * reach / gap)))
         if width > 0.8:
-            rows.append(f'<path d="{dots}" stroke="{colour}" stroke-width="{width:.1f}"/>')
+            rows.append(f'<path d="{dots}" stroke="{ink}" stroke-width="{width:.1f}"/>')
     turn = f"translate({w / 2:.0f} {h / 2:.0f}) rotate(24)"
     b.group(turn, rows, ' fill="none" stroke-linecap="round" stroke-opacity=".42"' + _CRISP)
 
 
 def _woodcut(b: Brush, w: float, h: float, rng: Random) -> None:
-    """Marks of the gouge along the picture, wider apart in the middle."""
+    """Marks of the gouge along the picture, finer in the middle."""
     paths, y = ["", ""], 0.0
     while y < h:
         x = rng.uniform(-60, 0)
         while x < w:
             long, thick = rng.uniform(24, 80), rng.uniform(1.2, 2.6) * (0.6 + abs(y / h - 0.45))
-            rise = 2 * math.sin(x / 70 + y / 50)
-            mark = f"M{x:.1f} {y + rise:.1f}q{long / 2:.1f} {-thick:.1f} {long:.1f} 0q{-long / 2:.1f} {thick:.1f} {-long:.1f} 0z"
-            paths[rng.random() < 0.35] += mark
+            mark = f"M{x:.1f} {y + 2 * math.sin(x / 70 + y / 50):.1f}q{long / 2:.1f} {-thick:.1f} {long:.1f} 0"
+            paths[rng.random() < 0.35] += f"{mark}q{-long / 2:.1f} {thick:.1f} {-long:.1f} 0z"
             x += long + rng.uniform(6, 40)
         y += rng.uniform(4.4, 6.4)
     b.plain(paths[0], b.tones["page"], 0.72)
@@ -92,10 +86,10 @@ def _woodcut(b: Brush, w: float, h: float, rng: Random) -> None:
 
 def _engraved(b: Brush, w: float, h: float, rng: Random) -> None:
     """Fine light lines that swell, crossed by dark ones."""
-    light, dark, gap = "", "", 4.0
-    for i in range(int(h / gap) + 1):
-        y, thick = i * gap, 1.3 + 0.9 * math.sin(i / 7)
-        light += f"M0 {y:.1f}L{w / 2:.0f} {y + 7:.1f} {w:.0f} {y:.1f}v{thick:.1f}L{w / 2:.0f} {y + 7 + thick:.1f} 0 {y + thick:.1f}z"
+    light, dark = "", ""
+    for i in range(int(h / 4) + 1):
+        y, thick = i * 4.0, 1.3 + 0.9 * math.sin(i / 7)
+        light += trace(((0, y), (w / 2, y + 7), (w, y), (w, y + thick), (w / 2, y + 7 + thick), (0, y + thick)))
     for i in range(int((w + h) / 5)):
         x = i * 5 - h
         dark += f"M{x:.0f} {h:.0f}l{h:.0f} {-h:.0f}h1l{-h:.0f} {h:.0f}z"
@@ -104,26 +98,25 @@ def _engraved(b: Brush, w: float, h: float, rng: Random) -> None:
 
 
 def _worn(b: Brush, w: float, h: float, rng: Random) -> None:
-    """Yellowed paper with dark edges, folds and places where the ink came off."""
+    """Yellowed paper with dark edges, folds, and places where the ink came off."""
     b.plain(rect(0, 0, w, h), "#e8cd9c", 0.2)
     for i in range(9):
-        b.line(rect(0, 0, w, h), "#5d3c17", 64 - 7 * i, 0.075)
-    flakes = f"M0 0{_specks(300, 2.6, 3)}"
-    b.plain(flakes, b.tones["page"], 0.8, f' transform="scale({w / 250:.2f} {h / 250:.2f})"' + _CRISP)
+        b.plain(rect(0, 0, w, h), "none", 0.075, f' stroke="#5d3c17" stroke-width="{64 - 7 * i}"')
+    b.plain(_specks(300, 2.6, 3), b.tones["page"], 0.8, f' transform="scale({w / 250:.2f} {h / 250:.2f})"{_CRISP}')
     for x0, y0, x1, y1 in ((w / 2, 0, w / 2, h), (0, h / 3, w, h / 3), (0, 2 * h / 3, w, 2 * h / 3)):
-        fold = f"M{x0:.0f},{y0:.0f} Q{w / 2 + rng.uniform(-4, 4):.1f},{(y0 + y1) / 2 + rng.uniform(-4, 4):.1f} {x1:.0f},{y1:.0f}"
+        bend = f"{w / 2 + rng.uniform(-4, 4):.1f},{(y0 + y1) / 2 + rng.uniform(-4, 4):.1f}"
+        fold = f"M{x0:.0f},{y0:.0f} Q{bend} {x1:.0f},{y1:.0f}"
         b.line(fold, b.tones["page"], 2.6, 0.75)
         b.line(fold, "#5d3c17", 0.9, 0.5, ' transform="translate(1.6 1.4)"')
 
 
 def _linen(b: Brush, w: float, h: float, rng: Random) -> None:
-    gap, paths = 4.2, ["", ""]
-    for i in range(int(max(w, h) / gap) + 1):
-        at, thick = [i * gap + rng.uniform(-0.7, 0.7) for _ in range(2)], [rng.uniform(0.8, 2.3) for _ in range(2)]
-        paths[0] += f"M0 {at[0]:.1f}h{w:.0f}v{thick[0]:.1f}h{-w:.0f}z"
-        paths[1] += f"M{at[1]:.1f} 0v{h:.0f}h{thick[1]:.1f}v{-h:.0f}z"
-    b.plain(paths[0], b.tones["page"], 0.4, _CRISP)
-    b.plain(paths[1], b.tones["line"], 0.32, _CRISP)
+    for across, ink, alpha in ((True, "page", 0.4), (False, "line", 0.32)):
+        threads = ""
+        for i in range(int((h if across else w) / 4.2) + 1):
+            at, thick = i * 4.2 + rng.uniform(-0.7, 0.7), rng.uniform(0.8, 2.3)
+            threads += rect(0, at, w, thick) if across else rect(at, 0, thick, h)
+        b.plain(threads, b.tones[ink], alpha, _CRISP)
 
 
 def _strokes(b: Brush, w: float, h: float, rng: Random) -> None:
@@ -141,31 +134,33 @@ def _strokes(b: Brush, w: float, h: float, rng: Random) -> None:
 
 def _wash(b: Brush, w: float, h: float, rng: Random) -> None:
     """Pale blooms where water stood, and the uneven edge of what was painted."""
-    for _ in range(9):
-        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(30, 110)
-        for share in (1.0, 0.86, 0.7):
-            b.plain(circle(x, y, r * share, r * share * 0.7), b.tones["page"], 0.05)
+    pale = mix(b.tones["low"], b.tones["page"], 0.55)
+    stop, stops = f'<stop stop-color="{pale}" offset=', ((0.2, 0.3), (0.9, 0.1), (0.97, 0.2), (1, 0))
+    bloom = "".join(f'{stop}"{at}" stop-opacity="{alpha}"/>' for at, alpha in stops)
+    b.add(f'<radialGradient id="bloom">{bloom}</radialGradient>')
+    for _ in range(8):
+        x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(22, 70)
+        ring = [(r * rng.uniform(0.86, 1.05), a * math.tau / 14) for a in range(14)]
+        b.plain(trace((x + d * math.cos(a), y + 0.75 * d * math.sin(a)) for d, a in ring), "url(#bloom)")
     points = []
     for i in range(88):
-        t, inside = i / 22 % 1, 16 + rng.uniform(-6, 4)
-        x, y = ((t * w, inside), (w - inside, t * h), (w - t * w, h - inside), (inside, h - t * h))[i // 22]
-        points.append(f"{x:.0f},{y:.0f}")
-    b.plain(f"{rect(-99, -99, w + 198, h + 198)} M{' L'.join(points)} Z", b.tones["page"], 1, ' fill-rule="evenodd"')
+        t, inside = i / 22 % 1, 8 + rng.uniform(-4, 4)
+        x, y = 8 + t * (w - 16), 8 + t * (h - 16)
+        points.append(((x, inside), (w - inside, y), (w - x, h - inside), (inside, h - y))[i // 22])
+    b.plain(rect(-99, -99, w + 198, h + 198) + trace(points), b.tones["page"], 1, ' fill-rule="evenodd"')
 
 
 def _mosaic(b: Brush, w: float, h: float, rng: Random) -> None:
-    c, side = b.tones, 12.5
-    groups: list[list[str]] = [[], [], [], []]
-    for i in range(int(w / side) + 1):
-        for j in range(int(h / side) + 1):
-            groups[rng.randrange(4)].append(f"M{i * side:g},{j * side:g}h{side}v{side}h-{side}z")
-    for tiles, (colour, alpha) in zip(
-        groups, (("#ffffff", 0.13), (c["line"], 0.13), (c["accent"], 0.05), (c["page"], 0.06)), strict=True
-    ):
-        b.plain("".join(tiles), colour, alpha, _CRISP)
-    lines = "".join(f"M{i * side + rng.uniform(-0.7, 0.7):.1f},0V{h:.0f}" for i in range(int(w / side) + 1))
-    lines += "".join(f"M0,{j * side + rng.uniform(-0.7, 0.7):.1f}H{w:.0f}" for j in range(int(h / side) + 1))
-    b.line(lines, mix(c["page"], c["line"], 0.14), 1.5, 0.9, _CRISP)
+    c, side, xs, ys = b.tones, 12.5, range(int(w / 12.5) + 1), range(int(h / 12.5) + 1)
+    tiles = {("#ffffff", 0.13): "", (c["line"], 0.13): "", (c["accent"], 0.05): "", (c["page"], 0.06): ""}
+    for i in xs:
+        for j in ys:
+            tiles[rng.choice(list(tiles))] += f"M{i * side:g},{j * side:g}h{side}v{side}h-{side}z"
+    for (colour, alpha), path in tiles.items():
+        b.plain(path, colour, alpha, _CRISP)
+    grout = "".join(f"M{i * side + rng.uniform(-0.7, 0.7):.1f},0V{h:.0f}" for i in xs)
+    grout += "".join(f"M0,{j * side + rng.uniform(-0.7, 0.7):.1f}H{w:.0f}" for j in ys)
+    b.line(grout, mix(c["page"], c["line"], 0.14), 1.5, 0.9, _CRISP)
 
 
 _OVERLAYS: dict[str, Callable[[Brush, float, float, Random], None]] = {

@@ -10,7 +10,7 @@ from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.rendering.posters.colours import LIGHTS, PALETTES
 from edpbrl_gym.rendering.posters.compositions import COMPOSITIONS
 from edpbrl_gym.rendering.posters.ornaments import ORNAMENTS
-from edpbrl_gym.rendering.posters.subjects import SUBJECTS
+from edpbrl_gym.rendering.posters.shapes import SUBJECTS
 from edpbrl_gym.rendering.posters.textures import MANNERS
 
 __all__ = ["STEPS", "tokens_of"]

@@ -12,15 +12,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edpbrl_gym._http.errors import ServerError, parse_json
 from edpbrl_gym._texts import read_text
 from edpbrl_gym.rendering.base import NotDrawn
 from edpbrl_gym.rendering.services.http import HttpService, only_one
-
-if TYPE_CHECKING:
-    from edpbrl_gym._http.transport import HttpAnswer
 
 __all__ = ["ComfyUIRenderer", "Workflow"]
 
@@ -51,6 +48,7 @@ class ComfyUIRenderer(HttpService):
     """
 
     example = "http://127.0.0.1:8188"
+    is_paid = True  # what may be in the queue is looked for there
 
     def __init__(
         self,
@@ -96,13 +94,23 @@ class ComfyUIRenderer(HttpService):
     def _begin(self, nodes: dict[str, Any], text: str, seed: int, stop: threading.Event) -> str:
         """The id of a job that is in the server's queue now."""
         document = {"prompt": nodes, "extra_data": {_MARK: _marked(nodes)}}
-        job = self.ask_json("/prompt", document, stop=stop, text=text, number=seed).get("prompt_id")
+        try:
+            job = self.ask_json("/prompt", document, stop=stop, text=text, number=seed).get("prompt_id")
+        except NotDrawn:
+            job = self._jobs().get(_marked(nodes))  # it may be in the queue although the answer was lost
+            if job is None:
+                raise
         if not isinstance(job, str) or not re.fullmatch(r"[\w-]{1,100}", job):
             raise NotDrawn("Expected a prompt_id in the reply, got none")
         return job
 
     def _drawn(self, job: str, nodes: dict[str, Any], text: str, stop: threading.Event) -> bytes:
-        entry, node = self._finished(job, text, stop), self.workflow.node
+        node = self.workflow.node
+        try:
+            entry = self._finished(job, text, stop)
+        except NotDrawn:
+            self._earlier = None  # it may be drawn all the same, and is looked for by the next call
+            raise
         with suppress(KeyError, IndexError, TypeError):
             if entry["prompt"][2] != nodes:
                 raise NotDrawn("Expected a picture of the workflow that was sent, the server has drawn another one")
@@ -127,8 +135,10 @@ class ComfyUIRenderer(HttpService):
         while True:
             queue = self.ask_json("/queue", stop=stop, text=text)
             running, waiting = (
-                [str(one[1]) for one in queue.get(f"queue_{name}") or () if isinstance(one, list) and len(one) > 1]
-                for name in ("running", "pending")
+                [str(one[1]) for one in jobs if isinstance(one, list) and len(one) > 1]
+                if isinstance(jobs, list)
+                else []
+                for jobs in (queue.get("queue_running"), queue.get("queue_pending"))
             )
             entry = self.ask_json(f"/history/{job}", stop=stop, text=text).get(job)
             if isinstance(entry, dict):
@@ -167,23 +177,6 @@ class ComfyUIRenderer(HttpService):
                     with suppress(IndexError, KeyError, TypeError):
                         found[str(item[3][_MARK])] = str(item[1])
         return found
-
-    def _attempt(self, address: str, body: bytes | None, key: str) -> tuple[HttpAnswer | None, str]:
-        lost: NotDrawn | None = None
-        answer, problem = None, ""
-        try:
-            answer, problem = super()._attempt(address, body, key)
-        except NotDrawn as error:
-            lost = error
-        if body is not None and (answer is None or answer.status >= 500):  # it may be in the queue all the same
-            job = self._jobs().get(json.loads(body)["extra_data"][_MARK])
-            if job is not None:
-                from edpbrl_gym._http.transport import HttpAnswer
-
-                return HttpAnswer(200, {}, json.dumps({"prompt_id": job}).encode()), ""
-        if lost is not None:
-            raise lost
-        return answer, problem
 
     def explain(self, body: bytes) -> str:
         content = parse_json(body)

@@ -63,6 +63,7 @@ class HttpService(Service):
     """
 
     example = "http://127.0.0.1:8000"
+    is_paid = False  # whether a request that may have been heeded is never sent again, even where nothing is paid
     has_login = False  # whether a key may be USER:PASSWORD
 
     def __init__(
@@ -100,7 +101,7 @@ class HttpService(Service):
         if self.has_login and self._secrets and ":" in self._secrets[0]:
             self._secrets.append(base64.b64encode(self._secrets[0].encode()).decode())
             account["Authorization"] = f"Basic {self._secrets[-1]}"
-        self._paid = bool(account) if price is None else price > 0
+        self._paid = self.is_paid or (bool(account) if price is None else price > 0)
         headers = {"User-Agent": "edpbrl-gym", **account}
         if self._paid:  # on a connection that is kept, a lost request would be sent again
             headers["Connection"] = "close"
@@ -184,7 +185,7 @@ class HttpService(Service):
             if elsewhere is None:
                 answer, problem = self._attempt(address, body, key)
             else:
-                answer, problem = HttpService._attempt(self, address, body, key, elsewhere)
+                answer, problem = self._send(elsewhere, address, body, key)
             wait: float | None = backoff(retries)
             if answer is not None:
                 status = error_of_success(answer.body) if answer.status < 300 and answer.body else None
@@ -216,13 +217,13 @@ class HttpService(Service):
             # a limit counts where the whole wait has passed and nobody was answered in the meantime
             retries += not (is_limit and (wait == LONGEST_WAIT or self._answered > answered))
 
-    def _attempt(
-        self, address: str, body: bytes | None, key: str, poster: Poster | None = None
-    ) -> tuple[HttpAnswer | None, str]:
+    def _attempt(self, address: str, body: bytes | None, key: str) -> tuple[HttpAnswer | None, str]:
         """The answer to one attempt, None if none came; and what went wrong."""
+        return self._send(self._poster, address, body, key)
+
+    def _send(self, poster: Poster, address: str, body: bytes | None, key: str) -> tuple[HttpAnswer | None, str]:
         from edpbrl_gym._http.transport import NoAnswerError
 
-        poster = poster or self._poster
         try:
             if body is None:
                 return poster.get(address), ""
