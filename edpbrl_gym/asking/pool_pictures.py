@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Paid", "PoolPictures"]
 
 
+_AGAIN = 30.0  # seconds
 _PAUSE = 0.1  # seconds between two looks at what is drawn
 
 
@@ -45,13 +46,25 @@ class PoolPictures:
         self._pictures, self._texts = pictures, tuple(texts)
         self.paid, self.shape = paid, shape
         self._begun = False
+        self._again: dict[str, float] = {}  # when what failed may be tried again
 
     def agree(self) -> None:
         """The person has agreed that pictures are drawn."""
         self.paid = None
 
     def get(self, text: str) -> Future[bytes | None]:
-        """The picture of a text on the page: its PNG, None if it is withheld, or why there is none."""
+        """The picture of a text on the page: its PNG, None if it is withheld, or why there is none.
+
+        One that failed is tried again after half a minute.
+        """
+        future = self._pictures.state(text)
+        if (
+            future is not None
+            and self.failed(text)
+            and monotonic() < self._again.setdefault(text, monotonic() + _AGAIN)
+        ):
+            return future
+        self._again.pop(text, None)
         return self._pictures.get(text)
 
     def ahead(self, texts: Sequence[str]) -> bool:

@@ -80,16 +80,7 @@ class Pictures:
             texts = self._batch(first)
             if not texts:
                 continue
-            for text, image in zip(texts, self._drawn(texts), strict=True):
-                with self._lock:
-                    future = self._futures[text]
-                if isinstance(image, Exception):
-                    if str(image) != self._told:  # a service that is out of reach says the same for each
-                        _log.error("A picture could not be drawn: %s", image)
-                    self._told = str(image)
-                    future.set_exception(image)
-                else:
-                    future.set_result(None if image.flagged else image.png)
+            self._draw(texts)
             with self._lock:
                 self._forget()
 
@@ -113,18 +104,30 @@ class Pictures:
                     self._tasks.put(task)
         return texts
 
-    def _drawn(self, texts: list[str]) -> list[Any]:
-        """The image of each text, or why there is none."""
+    def _draw(self, texts: list[str]) -> None:
+        """Draw pictures; whoever waits for one is told as soon as it is there, or why there is none."""
         begun = time.monotonic()
         try:
-            images = self._renderer.render(texts, seed=self._seed)
+            self._renderer.render(texts, seed=self._seed, each=lambda place, image: self._tell(texts[place], image))
             self._quick = time.monotonic() - begun < len(texts)
-            return images
-        except RenderingError as error:  # shown by whoever waits for it
-            reasons = iter(error.errors)
-            return [next(reasons) if image is None else image for image in error.images]
+        except RenderingError:
+            pass  # each was told
         except Exception as error:
-            return [error for _ in texts]
+            for text in texts:
+                self._tell(text, error)
+
+    def _tell(self, text: str, image: Any) -> None:
+        with self._lock:
+            future = self._futures[text]
+        if future.done():
+            return
+        if isinstance(image, Exception):
+            if str(image) != self._told:  # a service that is out of reach says the same for each
+                _log.error("A picture could not be drawn: %s", image)
+            self._told = str(image)
+            future.set_exception(image)
+        else:
+            future.set_result(None if image.flagged else image.png)
 
     def _forget(self) -> None:
         """Keep no more pictures in memory than about fifty people look at."""

@@ -58,16 +58,14 @@ class Painting:
 
     batch_size = 1
 
-    def render(self, prompts, seed):
+    def render(self, prompts, seed, each):
         from PIL import Image
 
-        found = []
-        for text in prompts:
+        for place, text in enumerate(prompts):
             file = io.BytesIO()
             colour = zlib.crc32(text.encode())
             Image.new("RGB", (64, 64), (colour & 255, colour >> 8 & 255, colour >> 16 & 255)).save(file, "PNG")
-            found.append(SimpleNamespace(png=file.getvalue(), flagged=False))
-        return found
+            each(place, SimpleNamespace(png=file.getvalue(), flagged=False))
 
     def close(self):
         pass

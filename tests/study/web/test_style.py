@@ -107,10 +107,11 @@ class Drawing:
         self.flagged, self.drawn, self.gate = set(flagged), [], threading.Event()
         self.gate.set()
 
-    def render(self, prompts, seed):
+    def render(self, prompts, seed, each):
         self.gate.wait(10)
         self.drawn += prompts
-        return [Picture(text, text in self.flagged) for text in prompts]
+        for place, text in enumerate(prompts):
+            each(place, Picture(text, text in self.flagged))
 
     def close(self):
         pass
