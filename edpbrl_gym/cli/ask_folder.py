@@ -9,7 +9,7 @@ OUT/answers.parquet, OUT/taste.safetensors, OUT/prompts.txt    written whenever 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +106,7 @@ def chosen_settings(out: Path, given: Mapping[str, Any], defaults: Mapping[str, 
     for name in ("vocabulary", "prior", "pictures"):
         if name in chosen:
             path = str(chosen[name])  # a folder or file whose name must not depend on the working folder
-            known = {"vocabulary": BUILT_IN, "prior": PRIORS}.get(name, ())
+            known: Collection[str] = BUILT_IN if name == "vocabulary" else PRIORS if name == "prior" else ()
             chosen[name] = path if path in known else str(Path(path).expanduser().resolve())
     if not begun(out):
         for name in (ANSWERS, TASTE, PROMPTS, SESSION):
@@ -143,8 +143,8 @@ def _read(path: Path) -> AskSettings:
         if document.pop("format_of_file") != _FORMAT or set(document) != {field.name for field in fields(AskSettings)}:
             raise ValueError("another version wrote it")
         for name, default in asdict(AskSettings()).items():
-            kinds = (str, type(None)) if name == "prior" else (type(default),)
-            kinds = (_LATER[name], type(None)) if name in _LATER else kinds
+            optional = {"prior": str, **_LATER}
+            kinds = (optional[name], type(None)) if name in optional else (type(default),)
             if type(document[name]) not in kinds:
                 raise ValueError(f"{name} is {document[name]!r}")
         return AskSettings(**document)
