@@ -178,7 +178,7 @@ def _check(options: Ask) -> None:
 def _check_together(options: Ask) -> None:
     """Refuse options that say nothing together."""
     of_pages = {
-        "a subject": options.subject,
+        "subject": options.subject,
         "--pictures": options.pictures,
         "--renderer": options.drawing.renderer,
         "--pool": options.pool,

@@ -119,7 +119,8 @@ def chosen_settings(out: Path, given: Mapping[str, Any], defaults: Mapping[str, 
     for name, value in chosen.items():
         before = getattr(settings, name)
         if value != before:
-            option = "the subject" if name == "subject" else f"--{name.replace('_', '-')}"
+            names = {"subject": "the subject", "renderer_options": "--renderer-option"}
+            option = names.get(name, f"--{name.replace('_', '-')}")
             raise UsageError(
                 f"Expected {'no ' + option if before is None else f'{option} {before}'}, with which the questions in "
                 f"{shown(out)} began, got {value}; leave it out to go on, or choose another --out for new questions"
