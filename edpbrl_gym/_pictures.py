@@ -105,7 +105,8 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, longest: int = LONGE
     """
     from PIL import Image
 
-    formats, named = (*FORMATS, "GIF"), "PNG, JPEG, WebP or GIF"
+    formats: tuple[str, ...] = (*FORMATS, "GIF")
+    named = "PNG, JPEG, WebP or GIF"
     if _is_heif(source):
         try:
             reader = import_module("pillow_heif")  # no extra brings it: its wheels hold code under the GPL

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.estimation import Estimate, Posterior
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.priors import default_prior, make_prior
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.likelihood import AnswerFormat, BestOf, Response
 
@@ -45,9 +45,9 @@ class Planner(ABC):
     distinct: bool = True
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating]) -> TastePrior:
-        """The default prior, from the embeddings of all tokens, (N, d)."""
-        return VocabularyPrior(token_features)
+    def default_prior(cls, token_features: NDArray[np.floating], blocks: Sequence[int] = ()) -> TastePrior:
+        """The default prior, from the embeddings of all tokens, (N, d), in the blocks of their encoder."""
+        return make_prior(default_prior(blocks), token_features, blocks=blocks)
 
     @classmethod  # noqa: B027  (optional for subclasses)
     def check_options(cls, *, num_options: int, **options: Any) -> None:

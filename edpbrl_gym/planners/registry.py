@@ -177,9 +177,8 @@ def make_planner(
         ModuleNotFoundError: A package that it needs isn't installed; the message says what to install.
     """
     from edpbrl_gym.estimation import VocabularyPrior
-    from edpbrl_gym.estimation.priors import default_prior, make_prior
+    from edpbrl_gym.estimation.priors import make_prior
     from edpbrl_gym.features import as_encoder, blocks_of, embed_tokens
-    from edpbrl_gym.planners.base import Planner
     from edpbrl_gym.planners.option_features import option_features
 
     name = known_name(name, PLANNERS)
@@ -202,9 +201,7 @@ def make_planner(
     }
     if "prior" in wanted:
         tokens, blocks = described.token_features, blocks_of(getattr(described, "encoder", features))
-        if prior is None and len(blocks) > 1 and cls.default_prior.__func__ is Planner.default_prior.__func__:
-            prior = default_prior(blocks)
-        chosen_prior = cls.default_prior(tokens) if prior is None else make_prior(prior, tokens, blocks=blocks)
+        chosen_prior = cls.default_prior(tokens, blocks) if prior is None else make_prior(prior, tokens, blocks=blocks)
         shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
     planner = cls(**{key: value for key, value in shared.items() if key in wanted}, **chosen)
     if name in PLANNERS:

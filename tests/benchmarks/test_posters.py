@@ -12,6 +12,8 @@ from benchmarks import poster_sheets
 from benchmarks.picture_tastes import calm, lab, measures, warm
 from edpbrl_gym.rendering.posters import PostersRenderer
 
+pytestmark = pytest.mark.needs("pictures")
+
 
 def flat(colour: tuple[int, int, int]) -> Image.Image:
     return Image.new("RGB", (80, 100), colour)

@@ -99,6 +99,16 @@ def check_safe(svg: str) -> None:
     assert "NaN" not in svg and "nan" not in svg and "inf" not in svg
 
 
+def test_posters_in_one_page_do_not_share_names():
+    seen: set[str] = set()
+    for text in ("mirrored in still water", "mirrored in still water!", "four pictures in a grid, grainy riso print"):
+        for seed in (0, 1):
+            svg = poster_svg(text, seed)
+            ids = set(re.findall(r'id="([^"]+)"', svg))
+            assert ids and not ids & seen
+            seen |= ids
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=60), st.integers(0, 2**63 - 1))
 def test_any_text_is_drawn(text, seed):

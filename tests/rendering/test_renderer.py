@@ -125,7 +125,7 @@ def test_a_stop_loses_at_most_one_batch(model, tmp_path):
     seen = []
     with pytest.raises(Stop):
         renderer.render(prompts, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(0, 7), (2, 7), (4, 7)]
+    assert list(dict.fromkeys(seen)) == [(0, 7), (2, 7), (4, 7)]
     resumed = renderer_of(settings_of(model), cache_folder=tmp_path, batch_size=2)
     calls = Calls(resumed)
     seen.clear()

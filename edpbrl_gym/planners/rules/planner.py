@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class RulePlanner(TrackedPlanner):
         self.reset()
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating]) -> GaussianPrior:
+    def default_prior(cls, token_features: NDArray[np.floating], blocks: Sequence[int] = ()) -> GaussianPrior:
         """N(0, I), as published."""
         return GaussianPrior.isotropic(token_features.shape[1], 1.0)
 

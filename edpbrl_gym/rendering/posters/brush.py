@@ -61,16 +61,17 @@ class Brush:
         rng: Random numbers for shapes that are drawn as by hand.
         parts: The elements, from back to front.
         scale: Units of the page in a unit of what is drawn now, for the widths of lines.
+        prefix: Of the names of elements, so that several pictures can stand in one page.
     """
 
-    def __init__(self, manner: str, tones: dict[str, str], rng: Random) -> None:
-        self.manner, self.tones, self.rng = manner, tones, rng
+    def __init__(self, manner: str, tones: dict[str, str], rng: Random, prefix: str) -> None:
+        self.manner, self.tones, self.rng, self.prefix = manner, tones, rng, prefix
         self.parts: list[str] = []
         self.scale = 1.0
 
     def beside(self) -> Brush:
         """A brush of the same kind that has drawn nothing yet."""
-        return Brush(self.manner, self.tones, self.rng)
+        return Brush(self.manner, self.tones, self.rng, self.prefix)
 
     def add(self, element: str) -> None:
         """Add an element as it is."""

@@ -36,7 +36,9 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     page_w = (_AREA * width / height) ** 0.5
     page_h = _AREA / page_w
     ornament, form = ORNAMENTS[chosen["ornament"]], COMPOSITIONS[chosen["composition"]].form
-    page = Brush(MANNERS[chosen["texture"]], tones(chosen["palette"], chosen["light"]), _rng(seed, "brush"))
+    c = tones(chosen["palette"], chosen["light"])
+    prefix = f"p{derive_seed(seed, 'posters', 'names', text):x}-"
+    page = Brush(MANNERS[chosen["texture"]], c, _rng(seed, "brush"), prefix)
     left, top, right, bottom = ornament.inset
     if form in ("grid", "round", "arch", "strip", "panels"):
         top = max(top, ornament.apart)
@@ -44,7 +46,7 @@ def poster_svg(text: str, seed: int = 0, *, width: int = WIDTH, height: int = HE
     picture = page.beside()
     _picture(picture, chosen, w, h, seed)
     page.group(f"translate({left} {top})", picture.parts)
-    c, t = page.tones, _COVER / 2
+    t = _COVER / 2
     if left + top + right + bottom:
         page.add(
             f'<rect x="{left - t}" y="{top - t}" width="{w + 2 * t:.2f}" height="{h + 2 * t:.2f}" fill="none" '
@@ -71,12 +73,14 @@ def _picture(b: Brush, chosen: dict[str, str], w: float, h: float, seed: int) ->
     if form == "grid":
         gap = 9.0
         for i in range(4):
-            cell = Brush(b.manner, _turned(b.tones, i), b.rng)
+            cell = Brush(b.manner, _turned(b.tones, i), b.rng, b.prefix)
             _landscape(cell, chosen, w, h, seed + i)
             size = f'width="{w:.1f}" height="{h:.1f}"'  # patterns are drawn in half the time of clipped groups
-            own.add(f'<pattern id="cell{i}" {size} patternUnits="userSpaceOnUse">{"".join(cell.parts)}</pattern>')
+            own.add(
+                f'<pattern id="{b.prefix}cell{i}" {size} patternUnits="userSpaceOnUse">{"".join(cell.parts)}</pattern>'
+            )
             move = f"translate({i % 2 * (w + gap) / 2:.1f} {i // 2 * (h + gap) / 2:.1f})"
-            shown = f'<rect {size} fill="url(#cell{i})"/>'
+            shown = f'<rect {size} fill="url(#{b.prefix}cell{i})"/>'
             own.group(f"{move} scale({(w - gap) / 2 / w:.4f} {(h - gap) / 2 / h:.4f})", [shown])
         own.plain(rect(w / 2 - gap / 2, 0, gap, h) + rect(0, h / 2 - gap / 2, w, gap), b.tones["page"])
     else:
@@ -136,9 +140,9 @@ def _mirror(s: Stage) -> None:
     b, c, w, y = s.brush, s.tones, s.width, s.horizon
     beam(s)
     water = rect(-BLEED, y, w + 2 * BLEED, s.depth + BLEED)
-    b.parts = [f'<g id="above-water">{"".join(b.parts)}</g>']
+    b.parts = [f'<g id="{b.prefix}above">{"".join(b.parts)}</g>']
     b.plain(water, c["near"])
-    b.add(f'<use href="#above-water" transform="matrix(1 0 0 -1 0 {2 * y:.1f})"/>')
+    b.add(f'<use href="#{b.prefix}above" transform="matrix(1 0 0 -1 0 {2 * y:.1f})"/>')
     b.plain(water, mix(c["mid"], c["near"], 0.4), 0.42)
     b.plain(rect(-BLEED, y - 1.2, w + 2 * BLEED, 2.4), c["paper"], 0.8)
     rng, z, step = s.rng("ripples"), y + 5, 4.0

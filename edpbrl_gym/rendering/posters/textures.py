@@ -47,11 +47,11 @@ def _grain(b: Brush, w: float, h: float, rng: Random) -> None:
     turn, tiles = rng.randrange(4), [(x, y) for x in range(0, int(w) + 1, 250) for y in range(0, int(h) + 1, 250)]
     for number, count, ink, alpha in ((1, 2000, "line", 0.5), (2, 1700, "page", 0.46)):
         own = b.beside()
-        own.plain(_specks(count, 1.7, number), b.tones[ink], alpha, f' id="specks{number}"{_CRISP}')
+        own.plain(_specks(count, 1.7, number), b.tones[ink], alpha, f' id="{b.prefix}specks{number}"{_CRISP}')
         b.add(f"<defs>{own.parts[0]}</defs>")
         for i, (x, y) in enumerate(tiles):
             move = f"translate({x} {y}) rotate({90 * ((turn + i + number) % 4)} 125 125)"
-            b.add(f'<use href="#specks{number}" transform="{move}"/>')
+            b.add(f'<use href="#{b.prefix}specks{number}" transform="{move}"/>')
 
 
 def _halftone(b: Brush, w: float, h: float, rng: Random) -> None:
@@ -137,11 +137,11 @@ def _wash(b: Brush, w: float, h: float, rng: Random) -> None:
     pale = mix(b.tones["low"], b.tones["page"], 0.55)
     stop, stops = f'<stop stop-color="{pale}" offset=', ((0.2, 0.3), (0.9, 0.1), (0.97, 0.2), (1, 0))
     bloom = "".join(f'{stop}"{at}" stop-opacity="{alpha}"/>' for at, alpha in stops)
-    b.add(f'<radialGradient id="bloom">{bloom}</radialGradient>')
+    b.add(f'<radialGradient id="{b.prefix}bloom">{bloom}</radialGradient>')
     for _ in range(8):
         x, y, r = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(22, 70)
         ring = [(r * rng.uniform(0.86, 1.05), a * math.tau / 14) for a in range(14)]
-        b.plain(trace((x + d * math.cos(a), y + 0.75 * d * math.sin(a)) for d, a in ring), "url(#bloom)")
+        b.plain(trace((x + d * math.cos(a), y + 0.75 * d * math.sin(a)) for d, a in ring), f"url(#{b.prefix}bloom)")
     points = []
     for i in range(88):
         t, inside = i / 22 % 1, 8 + rng.uniform(-4, 4)
