@@ -1,4 +1,4 @@
-"""What a person sees in `edpbrl ask`, and how long they wait: a simulated user presses the keys in a pseudo-terminal.
+"""What a person sees in `edpbrl ask --terminal`, and how long they wait: a simulated user at a pseudo-terminal.
 
 python -m benchmarks.asking                      # the transcript of docs/ask.md and its times
 python -m benchmarks.asking --width 60           # another terminal
@@ -99,7 +99,7 @@ def main(args: Args) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out, copy = Path(folder) / "ask", Path(folder) / "copy/journal.jsonl"
         copy.parent.mkdir()
-        given, cache = ["--num-options", str(args.num_options)], Path(folder) / "cache"
+        given, cache = ["--terminal", "--num-options", str(args.num_options)], Path(folder) / "cache"
         embedding = Typist(["ask", "--out", f"{out}-before", *given], args.width, cache)  # fills the new cache
         embedding.read(600.0, "> ")
         unprepared = time.monotonic() - embedding.start

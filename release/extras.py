@@ -138,8 +138,10 @@ TRIALS = {
     ),
     "judge": Trial((program(JUDGE),), "edpbrl reproduce llm", "text,experiments"),
     "language": Trial((program(LANGUAGE),), "edpbrl reproduce reinforce", "experiments"),
-    "rl": Trial((f"edpbrl design {OWN} --solver deep --episodes 4 --out design",), "edpbrl ask", "text"),
-    "reference": Trial((f"edpbrl design {OWN} --solver reference --episodes 12 --out design",), "edpbrl ask", "text"),
+    "rl": Trial((f"edpbrl design {OWN} --solver deep --episodes 4 --out design",), "edpbrl ask --terminal", "text"),
+    "reference": Trial(
+        (f"edpbrl design {OWN} --solver reference --episodes 12 --out design",), "edpbrl ask --terminal", "text"
+    ),
     "cluster": Trial((program(CLUSTER),), "edpbrl reproduce synthetic", "text,experiments"),
 }
 

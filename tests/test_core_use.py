@@ -50,7 +50,7 @@ def test_from_features_to_prompts(tmp_path):
 def test_questions_in_the_terminal(tmp_path):
     words, spec = write_embedded(tmp_path)
     where = ["--vocabulary", words, "--encoder", spec, "--num-options", "4", "--out", "asked"]
-    edpbrl(tmp_path, "ask", *where, "--questions", "5", typed="1\n2\n3\n4\n1\n")
+    edpbrl(tmp_path, "ask", "--terminal", *where, "--questions", "5", typed="1\n2\n3\n4\n1\n")
     assert {path.name for path in (tmp_path / "asked").iterdir()} >= {"answers.parquet", "taste.safetensors"}
     edpbrl(tmp_path, "estimate", "asked/answers.parquet", "--prior", "ridge", "--out", "again.safetensors")
 

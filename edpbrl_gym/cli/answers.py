@@ -1,4 +1,4 @@
-"""What commands on answers share: the encoder and the population behind them, the taste and the facts of its file."""
+"""What commands on answers share: the encoder and the population behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from edpbrl_gym.cli.console import UsageError, bad_arguments
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
-    from edpbrl_gym.estimation import Estimate
     from edpbrl_gym.estimation.taste_prior import TastePrior
     from edpbrl_gym.features import TextEncoder
 
@@ -17,7 +16,6 @@ __all__ = [
     "answers_encoder",
     "check_encoder_of_population",
     "check_population_file",
-    "provenance_of",
     "select_encoder",
 ]
 
@@ -93,19 +91,3 @@ def _named(metadata: Any, dimension: int) -> str:
     sha256 = str(metadata.get("encoder_fingerprint"))[:16]
     encoder = f"encoder {metadata['encoder']}, sha256 {sha256}" if "encoder" in metadata else "no known encoder"
     return f"{dimension} features, {encoder}"
-
-
-def provenance_of(comparisons: Comparisons, file: Path, estimate: Estimate, facts: dict[str, Any]) -> dict[str, Any]:
-    """What a taste file says about its origin: answers, their file, the estimate, and facts about its prior."""
-    known = ("encoder", "encoder_fingerprint", "attributes", "vocabulary_fingerprint")
-    return {
-        **{key: comparisons.metadata[key] for key in known if key in comparisons.metadata},
-        "answers": file.name,
-        "who": comparisons.who,
-        "questions": len(comparisons),
-        **facts,
-        "converged": bool(estimate.converged),
-        "iterations": int(estimate.iterations),
-        "gradient_norm": float(estimate.gradient_norm),
-        "log_likelihood": float(estimate.log_likelihood),
-    }

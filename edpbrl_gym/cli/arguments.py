@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -112,18 +112,12 @@ class Drawing:
             raise ValueError(f"Expected --renderer, who draws: {renderer_forms()}; got none")
         return [] if self.renderer is None else renderer_needs(self.renderer, "--renderer")
 
-    def load(self, executor: Executor | None = None) -> CachedRenderer:
-        """The renderer; a model is loaded when the first image is missing in the cache.
-
-        Options with another value than the default are for the renderer, which refuses those that it doesn't have.
+    def options(self) -> dict[str, Any]:
+        """The options of the renderer with another value than the default.
 
         Raises:
-            ValueError: An option is wrong; see also ``load_renderer``.
+            ValueError: An option is wrong.
         """
-        from edpbrl_gym.features import default_cache_folder
-        from edpbrl_gym.rendering import load_renderer
-
-        assert self.renderer is not None
         given = {
             name: getattr(options, name)
             for options, names in ((self.images, [one.name for one in fields(self.images)]), (self, _OF_MACHINE))
@@ -135,9 +129,26 @@ class Drawing:
             if name in given:
                 raise ValueError(f"Expected the option {name} of the renderer once, got it twice; leave one out")
             given[name] = value
-        folder = self.cache or default_cache_folder() / "images"
-        budget = self.budget_pictures
-        return load_renderer(self.renderer, cache_folder=folder, executor=executor, budget=budget, **given)
+        return given
+
+    def load(self, executor: Executor | None = None) -> CachedRenderer:
+        """The renderer; a model is loaded when the first image is missing in the cache.
+
+        Options with another value than the default are for the renderer, which refuses those that it doesn't have.
+
+        Raises:
+            ValueError: An option is wrong; see also ``load_renderer``.
+        """
+        assert self.renderer is not None
+        return self.load_as(self.renderer, self.options(), executor)
+
+    def load_as(self, renderer: str, options: Mapping[str, Any], executor: Executor | None = None) -> CachedRenderer:
+        """A renderer with options, with the cache and the budget that are chosen here."""
+        from edpbrl_gym.features import default_cache_folder
+        from edpbrl_gym.rendering import load_renderer
+
+        folder, budget = self.cache or default_cache_folder() / "images", self.budget_pictures
+        return load_renderer(renderer, cache_folder=folder, executor=executor, budget=budget, **options)
 
 
 _OF_MACHINE = ("device", "batch_size", "attention_slicing", "offload", "price")  # options that affect no image

@@ -1,6 +1,7 @@
 """The folder of `edpbrl ask`: what its questions are about, and its session.
 
-OUT/ask.json            vocabulary, options, format, planner, encoder and seed, written before the first question
+OUT/ask.json            what is asked about, options, format, planner, encoder, seed: written before the first question
+OUT/opening.jsonl       first answers, as long as there is no session (`edpbrl_gym.asking.opening`)
 OUT/session/            the session: every question and answer (`edpbrl_gym.session.journal`)
 OUT/answers.parquet, OUT/taste.safetensors, OUT/prompts.txt    written whenever the person stops
 """
@@ -8,22 +9,26 @@ OUT/answers.parquet, OUT/taste.safetensors, OUT/prompts.txt    written whenever 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._files import reading
+from edpbrl_gym.asking.ending import ANSWERS, PROMPTS, TASTE
 from edpbrl_gym.cli.answers import check_encoder_of_population, check_population_file
 from edpbrl_gym.cli.console import UsageError, bad_arguments, shown
 
 if TYPE_CHECKING:
     from edpbrl_gym._validation import Feedback
+    from edpbrl_gym.features import TextEncoder
+    from edpbrl_gym.likelihood import AnswerFormat
     from edpbrl_gym.session import Session, StoppingRule
-    from edpbrl_gym.session.typed import AnswerForm
+    from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = [
     "ANSWERS",
+    "OPENING",
     "PROMPTS",
     "SESSION",
     "SETTINGS",
@@ -33,17 +38,20 @@ __all__ = [
     "chosen_settings",
     "open_session",
     "stopping_rule",
-    "write_prompts",
+    "write_settings",
 ]
 
-SETTINGS, SESSION = "ask.json", "session"
-ANSWERS, TASTE, PROMPTS = "answers.parquet", "taste.safetensors", "prompts.txt"
+SETTINGS, OPENING, SESSION = "ask.json", "opening.jsonl", "session"
 _FORMAT = "edpbrl-gym ask 1"
 
 
 @dataclass(frozen=True)
 class AskSettings:
-    """What the questions are about; the same as long as they go on. ``prior`` is a name, or a population's file."""
+    """What the questions are about; the same as long as they go on. ``prior`` is a name, or a population's file.
+
+    ``pool`` is the number of prompts that are drawn ahead, ``pictures`` a folder of pictures, ``renderer`` who draws,
+    with its options.
+    """
 
     vocabulary: str = "images"
     num_options: int = 9
@@ -54,27 +62,51 @@ class AskSettings:
     encoder: str = "minilm"
     seed: int = 0
     levels: int | None = None
+    subject: str | None = None
+    pictures: str | None = None
+    pool: int | None = None
+    renderer: str | None = None
+    renderer_options: dict[str, Any] | None = None
+    features: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """The settings for the file; levels where they were given."""
-        return {name: value for name, value in asdict(self).items() if name != "levels" or value is not None}
+        """The settings for the file; those that came later where they are given."""
+        return {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
+
+
+_LATER = {
+    "levels": int,
+    "subject": str,
+    "pictures": str,
+    "pool": int,
+    "renderer": str,
+    "renderer_options": dict,
+    "features": str,
+}
+"""Settings that a file may lack, which then are None."""
 
 
 def begun(out: Path) -> bool:
     """Whether questions have been asked in a folder."""
-    return (out / SESSION / "session.json").is_file()
+    return (out / SESSION / "session.json").is_file() or (out / OPENING).is_file()
 
 
-def chosen_settings(out: Path, given: Mapping[str, Any]) -> AskSettings:
-    """The settings of a folder: those with which its questions began, else those given, else the defaults."""
+def chosen_settings(out: Path, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> AskSettings:
+    """The settings of a folder: those with which its questions began, else those given, else the defaults.
+
+    Args:
+        out: The folder.
+        given: By name; None: not given.
+        defaults: Others than those of ``AskSettings``, for new questions.
+    """
     from edpbrl_gym.estimation.priors import PRIORS
     from edpbrl_gym.vocabulary import BUILT_IN
 
     chosen = {name: value for name, value in given.items() if value is not None}
-    for name in ("vocabulary", "prior"):
+    for name in ("vocabulary", "prior", "pictures"):
         if name in chosen:
             path = str(chosen[name])  # a folder or file whose name must not depend on the working folder
-            known = BUILT_IN if name == "vocabulary" else PRIORS
+            known: Collection[str] = BUILT_IN if name == "vocabulary" else PRIORS if name == "prior" else ()
             chosen[name] = path if path in known else str(Path(path).expanduser().resolve())
     if not begun(out):
         for name in (ANSWERS, TASTE, PROMPTS, SESSION):
@@ -82,12 +114,13 @@ def chosen_settings(out: Path, given: Mapping[str, Any]) -> AskSettings:
                 raise UsageError(
                     f"Expected no {name} in {out}, as no questions were asked there; choose another --out, or move it"
                 )
-        return AskSettings(**chosen)
+        return AskSettings(**{**(defaults or {}), **chosen})
     settings = _read(out / SETTINGS)
     for name, value in chosen.items():
         before = getattr(settings, name)
         if value != before:
-            option = f"--{name.replace('_', '-')}"
+            names = {"subject": "the subject", "renderer_options": "--renderer-option"}
+            option = names.get(name, f"--{name.replace('_', '-')}")
             raise UsageError(
                 f"Expected {'no ' + option if before is None else f'{option} {before}'}, with which the questions in "
                 f"{shown(out)} began, got {value}; leave it out to go on, or choose another --out for new questions"
@@ -95,22 +128,24 @@ def chosen_settings(out: Path, given: Mapping[str, Any]) -> AskSettings:
     return settings
 
 
-def write_prompts(out: Path, prompts: Sequence[str]) -> None:
-    """Write the prompts of the last screen, one a line."""
+def write_settings(out: Path, settings: AskSettings) -> None:
+    """Write the settings of questions that begin."""
     from edpbrl_gym._places import write_atomically
 
-    write_atomically(out / PROMPTS, lambda path: path.write_text("\n".join([*prompts, ""]), encoding="utf-8"))
+    document = json.dumps({"format_of_file": _FORMAT, **settings.document()}, indent=2)
+    write_atomically(out / SETTINGS, lambda path: path.write_text(document + "\n", encoding="utf-8"))
 
 
 def _read(path: Path) -> AskSettings:
     advice = "restore the file from a backup, or choose another --out for new questions"
     with reading("the settings of `edpbrl ask`", path, advice=advice):
         document = json.loads(path.read_text(encoding="utf-8"))
-        document.setdefault("levels", None)
+        document = {**dict.fromkeys(_LATER), **document}
         if document.pop("format_of_file") != _FORMAT or set(document) != {field.name for field in fields(AskSettings)}:
             raise ValueError("another version wrote it")
         for name, default in asdict(AskSettings()).items():
-            kinds = {"prior": (str, type(None)), "levels": (int, type(None))}.get(name, (type(default),))
+            optional = {"prior": str, **_LATER}
+            kinds = (optional[name], type(None)) if name in optional else (type(default),)
             if type(document[name]) not in kinds:
                 raise ValueError(f"{name} is {document[name]!r}")
         return AskSettings(**document)
@@ -126,9 +161,25 @@ def stopping_rule() -> StoppingRule:
     return StoppingRule(target=0.85, gain=0.015, lookahead=10, minimum=12)
 
 
-def open_session(out: Path, settings: AskSettings, form: AnswerForm) -> Session:
-    """Begin the session of a folder, or go on with it."""
-    from edpbrl_gym._places import write_atomically
+def open_session(
+    out: Path,
+    settings: AskSettings,
+    format: AnswerFormat,
+    vocabulary: Vocabulary | None = None,
+    encoder: TextEncoder | None = None,
+    *,
+    progress: bool = True,
+) -> Session:
+    """Go on with the session of a folder, or begin one, which has no folder yet.
+
+    Args:
+        out: The folder.
+        settings: What is asked about.
+        format: Format of the answers.
+        vocabulary: A pool; None: the vocabulary of the settings.
+        encoder: Encoder of the options; None: that of the settings.
+        progress: Whether to show that tokens are being embedded.
+    """
     from edpbrl_gym.estimation.priors import PRIORS, load_prior, make_prior
     from edpbrl_gym.features import embed_tokens, load_encoder
     from edpbrl_gym.planners import make_planner
@@ -136,14 +187,14 @@ def open_session(out: Path, settings: AskSettings, form: AnswerForm) -> Session:
     from edpbrl_gym.session.journal import read_settings
     from edpbrl_gym.vocabulary import load_vocabulary
 
-    resumed = begun(out)
-    vocabulary = load_vocabulary(settings.vocabulary)
+    resumed = (out / SESSION / "session.json").is_file()
+    vocabulary = load_vocabulary(settings.vocabulary) if vocabulary is None else vocabulary
     if resumed and read_settings(out / SESSION).get("vocabulary_fingerprint") != vocabulary.fingerprint:
         raise ValueError(
-            f"Expected the tokens of {settings.vocabulary} as they were when the questions in {shown(out)} began, they "
-            "have changed since; restore them, or choose another --out for new questions"
+            f"Expected {_named(settings)} as when the questions in {shown(out)} began, "
+            "they have changed since; restore them, or choose another --out for new questions"
         )
-    encoder = load_encoder(settings.encoder)
+    encoder = load_encoder(settings.encoder) if encoder is None else encoder
     prior: Any = settings.prior
     if prior is not None and prior not in PRIORS:
         file = Path(prior)
@@ -152,7 +203,7 @@ def open_session(out: Path, settings: AskSettings, form: AnswerForm) -> Session:
         prior = load_prior(file)
         known = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
         check_encoder_of_population(prior, known, encoder.dimension, file)
-    tokens = embed_tokens(vocabulary, encoder, progress=True)
+    tokens = embed_tokens(vocabulary, encoder, progress=progress)
     prior = prior if prior is None else make_prior(prior, tokens)
     extra: dict[str, Any] = {"distinct": True} if settings.planner == "random" else {}
     planner = make_planner(
@@ -163,23 +214,25 @@ def open_session(out: Path, settings: AskSettings, form: AnswerForm) -> Session:
         prior=prior,
         num_options=settings.num_options,
         seed=settings.seed,
-        model=form.format,
+        model=format,
         **extra,
     )
     if not planner.distinct:
         raise UsageError(f"Expected a --planner for people, {settings.planner} may show an option twice")
-    shared: dict[str, Any] = {"vocabulary": vocabulary, "encoder": encoder, "prior": prior, "model": form.format}
+    shared: dict[str, Any] = {"vocabulary": vocabulary, "encoder": encoder, "prior": prior, "model": format}
     shared["stopping"] = stopping_rule()
     if resumed:  # another rounding of the encoder must not keep a person from going on: their answers are recorded
         return Session.resume(out / SESSION, planner, exact=False, **shared)
-    document = json.dumps({"format_of_file": _FORMAT, **settings.document()}, indent=2)
-    write_atomically(out / SETTINGS, lambda path: path.write_text(document + "\n", encoding="utf-8"))
     return Session(
         planner,
         num_options=settings.num_options,
         feedback=settings.feedback,
         seed=settings.seed,
         who="you",
-        folder=out / SESSION,
         **shared,
     )
+
+
+def _named(settings: AskSettings) -> str:
+    what, where = ("tokens", settings.vocabulary) if settings.pictures is None else ("pictures", settings.pictures)
+    return f"the {what} of {where}"

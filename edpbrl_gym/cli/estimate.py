@@ -14,7 +14,6 @@ from edpbrl_gym.cli.answers import (
     answers_encoder,
     check_encoder_of_population,
     check_population_file,
-    provenance_of,
     select_encoder,
 )
 from edpbrl_gym.cli.arguments import Drawing
@@ -99,7 +98,7 @@ def run(options: Estimate) -> None:
     from edpbrl_gym.estimation.priors import PRIORS, load_prior
     from edpbrl_gym.features.loading import encoder_parts
     from edpbrl_gym.likelihood import format_of
-    from edpbrl_gym.personalize.taste import save_taste
+    from edpbrl_gym.personalize.taste import provenance_of, save_taste
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")

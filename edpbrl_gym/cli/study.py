@@ -162,7 +162,7 @@ def _check(options: StudyCheck) -> None:
 
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     from edpbrl_gym.study.arms import kind_of
-    from edpbrl_gym.study.web.site import has_messages
+    from edpbrl_gym.study.web.frame import has_messages
 
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)

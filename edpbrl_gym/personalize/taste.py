@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,11 @@ from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.features import TextEncoder
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, built_in_name, load_vocabulary
 
-__all__ = ["Taste", "load_taste", "save_taste"]
+if TYPE_CHECKING:
+    from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.estimation import Estimate
+
+__all__ = ["Taste", "load_taste", "provenance_of", "save_taste"]
 
 _FORMAT = "edpbrl-gym taste 2"
 _KEY = "edpbrl_gym"
@@ -160,3 +164,19 @@ def _document(data: bytes) -> dict[str, Any]:
     if document.get("format") != _FORMAT:
         raise ValueError(f"format {document.get('format')!r}")
     return document
+
+
+def provenance_of(comparisons: Comparisons, file: Path, estimate: Estimate, facts: dict[str, Any]) -> dict[str, Any]:
+    """What a taste file says about its origin: answers, their file, the estimate, and facts about its prior."""
+    known = ("encoder", "encoder_fingerprint", "attributes", "vocabulary_fingerprint")
+    return {
+        **{key: comparisons.metadata[key] for key in known if key in comparisons.metadata},
+        "answers": file.name,
+        "who": comparisons.who,
+        "questions": len(comparisons),
+        **facts,
+        "converged": bool(estimate.converged),
+        "iterations": int(estimate.iterations),
+        "gradient_norm": float(estimate.gradient_norm),
+        "log_likelihood": float(estimate.log_likelihood),
+    }

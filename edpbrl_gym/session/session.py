@@ -290,9 +290,8 @@ class Session:
             )
         return theirs if getattr(theirs, "space", "") else None
 
-    @property
-    def _terms(self) -> Terms:
-        answers = self.comparisons
+    def _terms(self, answers: Comparisons | None = None) -> Terms:
+        answers = self.comparisons if answers is None else answers
         return (answers if self._map is None else self._map.mapped(answers)).terms(self.model)
 
     @property
@@ -310,9 +309,13 @@ class Session:
         """The planner's posterior; for exact draws see ``draws``."""
         return self.planner.posterior
 
-    def draws(self) -> NDArray[np.float64]:
-        """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d)."""
-        return self.outlook.fit_and_draws(self._terms)[1]
+    def draws(self, answers: Comparisons | None = None) -> NDArray[np.float64]:
+        """Draws from the exact posterior of theta (see :class:`~edpbrl_gym.session.outlook.Outlook`), (320, d).
+
+        Args:
+            answers: ``comparisons`` of a moment ago, where the session goes on in another thread; None: all.
+        """
+        return self.outlook.fit_and_draws(self._terms(answers))[1]
 
     @property
     def comparisons(self) -> Comparisons:
@@ -358,9 +361,17 @@ class Session:
         Args:
             further: Numbers of further questions at which to predict the accuracy; 0 is always among them.
         """
+        return self.forecast(further)()
+
+    def forecast(self, further: Sequence[int]) -> Callable[[], Progress]:
+        """A function that computes the ``progress`` of the answers so far, also while another thread goes on asking.
+
+        Such functions, and what else reads ``draws``, are called by one thread at a time.
+        """
         answers = sum(response.kind != "skip" for response in self.transcript.responses)
-        return self.outlook.progress(
-            self.estimate.theta, self.model, self._terms, questions=self.answered, answers=answers, further=further
+        theta, terms, questions = self.estimate.theta, self._terms(), self.answered
+        return lambda: self.outlook.progress(
+            theta, self.model, terms, questions=questions, answers=answers, further=further
         )
 
     # on disk

@@ -6,20 +6,24 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.study.config import PicturesConfig, StudyConfig
+from edpbrl_gym.rendering.cached import RenderingError
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
+    from edpbrl_gym.study.config import PicturesConfig, StudyConfig
 
 __all__ = ["Pictures", "make_pictures", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
 _KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
+_Task = tuple[int, int, str | None]  # priority, order and text; None: the end
 
 
 class Pictures:
@@ -28,9 +32,11 @@ class Pictures:
     def __init__(self, renderer: CachedRenderer, seed: int) -> None:
         self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
-        self._tasks: queue.PriorityQueue[tuple[int, int, str | None]] = queue.PriorityQueue()
+        self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
         self._lock = threading.Lock()
+        self._quick = True  # whether a picture takes less than a second: then nobody waits for a batch of later ones
+        self._told = ""  # the last error in the log
         self._thread = threading.Thread(target=self._draw_all, name="edpbrl-pictures", daemon=True)
         self._thread.start()
 
@@ -64,20 +70,64 @@ class Pictures:
                 self._tasks.put((priority, next(self._order), text))  # more than once where it has become urgent
             return future
 
+    def state(self, text: str) -> Future[bytes | None] | None:
+        """The picture of a text as ``get`` returns it, without having it drawn; None: nobody has asked for it."""
+        with self._lock:
+            return self._futures.get(text)
+
     def _draw_all(self) -> None:
-        while (text := self._tasks.get()[2]) is not None:
-            with self._lock:
-                future = self._futures[text]
-            if future.done():
+        while (first := self._tasks.get())[2] is not None:
+            texts = self._batch(first)
+            if not texts:
                 continue
-            try:
-                [image] = self._renderer.render([text], seed=self._seed)
-                future.set_result(None if image.flagged else image.png)
-            except Exception as error:  # shown by whoever waits for it
-                _log.error("A picture could not be drawn: %s", error)
-                future.set_exception(error)
+            self._draw(texts)
             with self._lock:
                 self._forget()
+
+    def _batch(self, first: _Task) -> list[str]:
+        """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""
+        tasks, texts = [first], list[str]()
+        most = 1 if first[0] == _SOME_TIME and self._quick else self._renderer.batch_size
+        while tasks:
+            priority, _, text = tasks.pop()
+            with self._lock:
+                open = text is not None and not self._futures[text].done()
+            if open and text not in texts:
+                texts.append(str(text))
+            if len(texts) >= most:
+                break
+            with suppress(queue.Empty):
+                task = self._tasks.get_nowait()
+                if task[0] == priority:
+                    tasks.append(task)
+                else:
+                    self._tasks.put(task)
+        return texts
+
+    def _draw(self, texts: list[str]) -> None:
+        """Draw pictures; whoever waits for one is told as soon as it is there, or why there is none."""
+        begun = time.monotonic()
+        try:
+            self._renderer.render(texts, seed=self._seed, each=lambda place, image: self._tell(texts[place], image))
+            self._quick = time.monotonic() - begun < len(texts)
+        except RenderingError:
+            pass  # each was told
+        except Exception as error:
+            for text in texts:
+                self._tell(text, error)
+
+    def _tell(self, text: str, image: Any) -> None:
+        with self._lock:
+            future = self._futures[text]
+        if future.done():
+            return
+        if isinstance(image, Exception):
+            if str(image) != self._told:  # a service that is out of reach says the same for each
+                _log.error("A picture could not be drawn: %s", image)
+            self._told = str(image)
+            future.set_exception(image)
+        else:
+            future.set_result(None if image.flagged else image.png)
 
     def _forget(self) -> None:
         """Keep no more pictures in memory than about fifty people look at."""

@@ -34,7 +34,7 @@ def begin(words, tmp_path):
     """The arguments that begin questions in a folder."""
     vocabulary, encoder = words
     given = ["--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "4"]
-    return ["ask", "--out", str(tmp_path / "ask"), *given]
+    return ["ask", "--terminal", "--out", str(tmp_path / "ask"), *given]
 
 
 def piped(monkeypatch, text, *arguments):
@@ -91,7 +91,7 @@ def test_a_bad_line_of_a_pipe_ends_with_its_number_and_loses_nothing(begin, tmp_
     assert told(tmp_path / "ask") == [("best", [2])]
     assert len(Comparisons.from_parquet(tmp_path / "ask/answers.parquet")) == 1
     assert load_taste(tmp_path / "ask/taste.safetensors").provenance["questions"] == 1
-    assert piped(monkeypatch, "1\n", "ask", "--out", tmp_path / "ask") == 0
+    assert piped(monkeypatch, "1\n", "ask", "--terminal", "--out", tmp_path / "ask") == 0
     assert told(tmp_path / "ask") == [("best", [2]), ("best", [0])]
 
 
@@ -127,7 +127,7 @@ def test_other_questions_in_the_same_folder_are_refused(begin, words, tmp_path, 
 def test_a_vocabulary_that_changed_and_damaged_settings_are_refused(words, tmp_path, monkeypatch, capsys):
     folder = write_vocabulary(tmp_path / "words")
     given = ["--vocabulary", str(folder), "--encoder", words[1], "--num-options", "3"]
-    begin = ["ask", "--out", str(tmp_path / "ask"), *given]
+    begin = ["ask", "--terminal", "--out", str(tmp_path / "ask"), *given]
     assert piped(monkeypatch, "1\n", *begin) == 0
     capsys.readouterr()
     (folder / "2-ambient.txt").write_text("cheerful\nsolemn\nfestive\n", encoding="utf-8")
@@ -172,13 +172,14 @@ def test_under_a_population(begin, tmp_path, monkeypatch, capsys):
     place = tmp_path / "population.safetensors"
     population.save(place)
     assert piped(monkeypatch, "1\n2\n", *begin, "--prior", place) == 0
-    assert piped(monkeypatch, "3\n", "ask", "--out", tmp_path / "ask") == 0
+    assert piped(monkeypatch, "3\n", "ask", "--terminal", "--out", tmp_path / "ask") == 0
     provenance = load_taste(tmp_path / "ask/taste.safetensors").provenance
     assert provenance["prior"] == "population" and provenance["questions"] == 3
     assert provenance["population_fingerprint"] == population.fingerprint
     known_types(4.0 * np.eye(2, 10)).save(place)
     capsys.readouterr()
-    refused(capsys, ["ask", "--out", str(tmp_path / "ask")], 1, "Expected the population with which the session")
+    again = ["ask", "--terminal", "--out", str(tmp_path / "ask")]
+    refused(capsys, again, 1, "Expected the population with which the session")
 
 
 def started(*arguments):
@@ -212,7 +213,7 @@ def test_a_killed_process_loses_no_answer_and_the_folder_is_free(begin, tmp_path
         [("best", [2]), ("best", [0]), ("best", [1])],
         [("best", [2]), ("best", [0]), ("best", [1]), ("best", [3])],
     )
-    assert piped(monkeypatch, "1\n", "ask", "--out", tmp_path / "ask") == 0
+    assert piped(monkeypatch, "1\n", "ask", "--terminal", "--out", tmp_path / "ask") == 0
     assert told(tmp_path / "ask") == [*seen, ("best", [0])]
     said = " ".join(capsys.readouterr().out.split())  # a long path moves the line's end
     assert f"{len(seen)} questions answered" in said
@@ -293,7 +294,8 @@ def test_a_terminated_process_restores_the_terminal(begin, tmp_path):
 
 def test_more_than_nine_options_are_typed_as_numbers(words, tmp_path):
     vocabulary, encoder = words
-    begin = ["ask", "--out", tmp_path / "ask", "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "11"]
+    given = ["--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "11"]
+    begin = ["ask", "--terminal", "--out", tmp_path / "ask", *given]
     with Terminal(*begin) as terminal:
         terminal.until("Type 1-11, s can't tell, u undo or q stop, and Enter")
         time.sleep(1.0)
@@ -327,7 +329,7 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
     assert "Going on in" in printed and "days ago" not in printed
     long_ago(out, 3)
     before = events(out)
-    with Terminal("ask", "--out", out) as terminal:
+    with Terminal("ask", "--terminal", "--out", out) as terminal:
         shown = terminal.until("Enter goes on")
         assert "3 days ago" in shown and "question 1, 3:" in shown and "question 3, can't tell" in shown
         assert "Question" not in shown
@@ -335,7 +337,7 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
         terminal.press("2q")  # a number is no answer to this
         assert terminal.end() == 0
     assert events(out) == before
-    with Terminal("ask", "--out", out) as terminal:
+    with Terminal("ask", "--terminal", "--out", out) as terminal:
         terminal.until("Enter goes on")
         time.sleep(0.6)
         terminal.press("\r")
@@ -360,7 +362,8 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
 def test_one_prompt_at_a_time_is_rated_with_single_keys(words, tmp_path, more, keys, told_levels, asked):
     vocabulary, encoder = words
     out = tmp_path / "ask"
-    given = ["ask", "--out", str(out), "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "1", *more]
+    given = ["ask", "--terminal", "--out", str(out), "--vocabulary", vocabulary, "--encoder", encoder]
+    given += ["--num-options", "1", *more]
     with Terminal(*given) as terminal:
         terminal.until("One prompt at a time")
         for number, key in enumerate(keys, start=1):
@@ -378,7 +381,7 @@ def test_one_prompt_at_a_time_is_rated_with_single_keys(words, tmp_path, more, k
 def test_several_are_rated_in_a_pipe_and_the_same_taste_is_estimated(words, tmp_path, monkeypatch, capsys):
     vocabulary, encoder = words
     out = tmp_path / "ask"
-    given = ["ask", "--out", out, "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "2"]
+    given = ["ask", "--terminal", "--out", out, "--vocabulary", vocabulary, "--encoder", encoder, "--num-options", "2"]
     assert piped(monkeypatch, "5 1\n2,2\ns\nu\n4 5\n", *given, "--format", "rating") == 0
     assert [one.levels for one in Comparisons.from_parquet(out / "answers.parquet").responses] == [
         (4, 0),
@@ -403,5 +406,5 @@ def test_several_are_rated_in_a_pipe_and_the_same_taste_is_estimated(words, tmp_
 
 def test_the_best_of_one_is_no_question(words, tmp_path, capsys):
     vocabulary, encoder = words
-    given = ["ask", "--out", str(tmp_path / "ask"), "--vocabulary", vocabulary, "--encoder", encoder]
+    given = ["ask", "--terminal", "--out", str(tmp_path / "ask"), "--vocabulary", vocabulary, "--encoder", encoder]
     refused(capsys, [*given, "--num-options", "1"], 2, "num_options (K)", ">= 2")

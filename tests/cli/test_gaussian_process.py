@@ -130,7 +130,7 @@ def test_from_answers_to_prompts(words, tmp_path, monkeypatch, capsys):
 
 def test_asked_in_the_terminal(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ask = ["ask", "--out", "ask", "--vocabulary", str(words), "--num-options", "3", "--prior", "gp", *OWN]
+    ask = ["ask", "--terminal", "--out", "ask", "--vocabulary", str(words), "--num-options", "3", "--prior", "gp", *OWN]
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n"))
     assert main(ask) == 0
     given = ["estimate", "ask/answers.parquet", "--prior", "gp", "--vocabulary", str(words), *OWN, "--out", "t"]

@@ -22,7 +22,8 @@ def hide(monkeypatch):
     ("command", "extras"),
     [
         (["demo"], "text,experiments"),
-        (["ask"], "text"),
+        (["ask"], "study,pictures,text"),
+        (["ask", "--terminal"], "text"),
         (["design", *OWN, "--solver", "deep"], "rl"),
         (["design", *OWN, "--solver", "reference"], "reference"),
         (["reproduce", "llm", "--judge-model", "m", "--renderer", "m", *OWN], "judge,experiments,images"),

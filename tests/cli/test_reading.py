@@ -97,7 +97,7 @@ def test_each_command_says_which_texts_are_cut(command, english, tmp_path, caplo
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n1\n2\n1\n"), encoding="utf-8"))
     words = {
         "design": ["design", "--vocabulary", str(english), "--num-options", "2", "--episodes", "2", "--out", out],
-        "ask": ["ask", "--vocabulary", str(english), "--num-options", "2", "--out", out],
+        "ask": ["ask", "--terminal", "--vocabulary", str(english), "--num-options", "2", "--out", out],
         "encode": ["encode", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "rows.npy")],
     }[command]
     if command == "encode":

@@ -15,6 +15,7 @@ from edpbrl_gym._compat import EXTRAS
 ROOT = Path(__file__).resolve().parents[2]
 # extras that everything in a folder of tests/ needs
 FOLDERS = {
+    "asking": ("study", "pictures"),
     "benchmarks": ("text", "experiments"),
     "cli": ("text", "experiments"),
     "diffusion": ("images",),

@@ -112,17 +112,19 @@ def _shapes(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
 def _seal(b: Brush, w: float, h: float, title: str, rng: Random) -> None:
     c, x, y, tall = b.tones, w - 66, 26, min(190.0, h * 0.42)
     b.plain(rect(x, y, 40, tall), c["page"], 1, f' stroke="{c["line"]}" stroke-width="2"')
-    at = y + 14.0
-    while at + 26 < y + tall:  # strokes that look like writing
-        left, right, tilt = rng.uniform(9, 13), rng.uniform(9, 13), rng.uniform(-3, 3)
-        marks = (
-            f"M11,4 L29,3 M20,0 L{20 + tilt:.1f},22 M12,{left:.1f} L28,{right:.1f} M20,12 L{rng.choice((11, 29))},22"
-        )
-        b.line(marks, c["line"], 2.4, 1, f' transform="translate({x:.1f} {at:.1f})"')
-        at += 31
+    bend = rng.uniform(-5, 5)
+    place = f' transform="translate({x:.1f} {y:.1f})"'
+    b.line(f"M20,12 Q{20 + bend:.1f},{tall / 2:.1f} 20,{tall - 12:.1f}", c["line"], 2, 1, place)
+    at, side = 26.0, rng.choice((-1, 1))
+    while at < tall - 16:  # a twig with leaves
+        root, long = 20 + bend * 2 * (at / tall) * (1 - at / tall), rng.uniform(13, 16)
+        tip = f"{root + side * long:.1f},{at - long:.1f}"
+        leaf = f"M{root:.1f},{at:.1f} Q{root + side * 2:.1f},{at - 13:.1f} {tip} Q{root + side * 13:.1f},{at - 2:.1f} "
+        b.plain(f"{leaf}{root:.1f},{at:.1f} Z", c["line"], 1, place)
+        at, side = at + 15, -side
     place = f' transform="translate({x + 3:.1f} {y + tall + 10:.1f})"'
     b.plain(rect(0, 0, 34, 34), _RED, 1, place)
-    b.line("M6,7 h22 v20 h-22 Z M17,7 v20 M6,17 h22", c["page"], 2.4, 1, place)
+    b.line("M5,26 L14,10 L19,18 L22,14 L29,26 Z", c["page"], 2.4, 1, place)
 
 
 def _stamp(b: Brush, w: float, h: float, title: str, rng: Random) -> None:

@@ -1,5 +1,5 @@
-"""The pages of a study; the only modules that import the web framework."""
+"""The pages of a study; its modules and those of `asking` alone import the web framework."""
 
-from edpbrl_gym.study.web.app import create_app, make_server
+from edpbrl_gym._lazy import lazy_names
 
-__all__ = ["create_app", "make_server"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"app": ("create_app",), "server": ("make_server",)})

@@ -1,4 +1,4 @@
-"""The web application of a study, whether it can serve, and its server."""
+"""The web application of a study, and whether it can serve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio import to_thread
 from sqlalchemy.exc import OperationalError
@@ -17,7 +17,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edpbrl_gym._addresses import origin
@@ -28,6 +27,7 @@ from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.web import pages
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
+from edpbrl_gym.study.web.frame import StaticPages, preferred_language, see_other
 from edpbrl_gym.study.web.guards import (
     AllowedHosts,
     BadTokenError,
@@ -39,18 +39,13 @@ from edpbrl_gym.study.web.guards import (
     limited_body,
     refuse,
 )
-from edpbrl_gym.study.web.site import COOKIE, FOLDER, PageRequest, Site, preferred_language, see_other
+from edpbrl_gym.study.web.site import COOKIE, PageRequest, Site
 from edpbrl_gym.study.web.views import picture_endpoint
 
-if TYPE_CHECKING:
-    import uvicorn
-
-__all__ = ["Health", "create_app", "make_server"]
+__all__ = ["Health", "create_app"]
 
 # seconds; a network that swallows packets, or a pool without a free connection, says nothing for long
 _DATABASE_TIME = 2.0
-_GRACE = 10  # seconds that open requests get when the server stops
-_HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
 Page = Callable[[PageRequest], Response]
 # for everyone: method, path and page; then those for participants only
 _OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
@@ -103,65 +98,8 @@ class Health:
             asked.set_result(wrong)
 
 
-def make_server(app: ASGIApp) -> uvicorn.Server:
-    """A server of the pages of a study that keeps no address of anybody."""
-    import uvicorn
-
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=_protocol(),
-            access_log=False,  # it would hold addresses of people
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,  # addresses are neither used nor stored
-            timeout_graceful_shutdown=_GRACE,
-            lifespan="off",
-            ws="none",
-        )
-    )
-
-
-def _protocol() -> type[asyncio.Protocol]:
-    """The server's protocol; it closes a connection on which no whole head of a request arrives in time.
-
-    Uvicorn closes one that is silent after a response, but waits without end for the rest of a head, or of a body that
-    nobody reads. What a page reads has a deadline of its own (``limited_body``).
-    """
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Protocol(H11Protocol):
-        """Uvicorn's, with a deadline."""
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._expect_request()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._expect_request()
-
-        def _expect_request(self) -> None:
-            self.loop.call_later(_HEAD_TIME, self._close_unless_there, self.cycle)
-
-        def _close_unless_there(self, last: Any) -> None:
-            if self.cycle is last and not self.transport.is_closing():
-                self.transport.close()
-
-    return Protocol
-
-
 class TooManyRequestsError(RuntimeError):
     """A visitor sends more requests than a person can."""
-
-
-class _Static(StaticFiles):
-    """Files of the pages, which browsers keep: their addresses change with them."""
-
-    def file_response(self, *arguments: Any, **options: Any) -> Response:
-        response = super().file_response(*arguments, **options)
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        return response
 
 
 def create_app(
@@ -188,7 +126,7 @@ def create_app(
             Route("/pictures/{name}.png", picture_endpoint(site)),
             *admin_routes(site, admin_token),
             Route("/health", Health(queue.store).answer),
-            Mount("/static", _Static(directory=FOLDER / "static")),
+            Mount("/static", StaticPages()),
         ],
         middleware=[Middleware(AllowedHosts, hosts=hosts)],
         exception_handlers=_handlers(site),

@@ -20,8 +20,9 @@ from edpbrl_gym.study.records import (
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_response, parse_timing
+from edpbrl_gym.study.web.frame import load_messages, see_other
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor, refuse
-from edpbrl_gym.study.web.site import PageRequest, load_messages, see_other
+from edpbrl_gym.study.web.site import PageRequest
 from edpbrl_gym.study.web.views import GroupView, picture_addresses, view_groups, view_question
 
 __all__ = [

@@ -12,56 +12,26 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from edpbrl_gym.likelihood import Input
 from edpbrl_gym.rendering import NotDrawn, RenderingError
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.records import NotReadyError, StoredQuestion
 from edpbrl_gym.study.style import Style
+from edpbrl_gym.study.web.frame import FOLDER, Messages
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor
-from edpbrl_gym.study.web.site import COOKIE, FOLDER, Messages, Site
+from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, shown_question
+from edpbrl_gym.study.web.site import COOKIE, Site
 from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = [
-    "LABELS",
     "GroupView",
-    "OptionView",
-    "QuestionView",
     "picture_addresses",
     "picture_endpoint",
     "view_groups",
     "view_question",
 ]
 
-LABELS = "123456789ABC"
-"""Names of the positions on the page, which are also their keys."""
 _SHOWN = 2  # questions back whose pictures a page may still load
 _KEEP = {"Cache-Control": "private, max-age=86400"}
-
-
-@dataclass(frozen=True)
-class OptionView:
-    """An option at its position."""
-
-    index: int  # its number in the question
-    label: str  # name of its position
-    parts: tuple[str, ...]  # its text, token by token
-    picture: str | None  # address of its picture; None: the text is shown
-
-
-@dataclass(frozen=True)
-class QuestionView:
-    """A question."""
-
-    key: str  # idempotency key of its answer
-    undo_key: str | None  # key of the answer that can be taken back; None: none can
-    heading: str  # what is asked
-    inputs: tuple[Input, ...]  # what a person gives
-    drawn: str  # how: "option" (a card), "options" (buttons on it), "order", "levels"
-    practice: bool  # whether its answer does not count
-    options: tuple[OptionView, ...]  # in the order of the page
-    cant_tell: bool  # whether "can't tell" is an answer
-    keys: str  # keys of the options or levels
-    hint: str  # name of the message about the keys
 
 
 def view_question(
@@ -87,17 +57,14 @@ def view_question(
     if question.expected is not None:
         label = LABELS[question.positions.index(question.expected)]
         heading = messages(format.texts.attention, number=label)
-    return QuestionView(
+    return shown_question(
+        format,
+        options,
         key=question.key,
         undo_key=undo_key,
         heading=heading,
-        inputs=format.inputs,
-        drawn=format.inputs[0].kind + "s" * (len(format.inputs) > 1),
-        practice=question.kind == "practice",
-        options=options,
         cant_tell=config.questions.cant_tell,
-        keys=LABELS[: format.keys(len(options)).last],
-        hint=format.texts.keys,
+        practice=question.kind == "practice",
     )
 
 

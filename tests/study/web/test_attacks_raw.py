@@ -97,7 +97,7 @@ HALF = [
 
 
 def test_a_request_that_does_not_come_to_an_end_is_closed(person, port, monkeypatch):
-    monkeypatch.setattr("edpbrl_gym.study.web.app._HEAD_TIME", 0.5)
+    monkeypatch.setattr("edpbrl_gym.study.web.server._HEAD_TIME", 0.5)
     for parts in HALF:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             for part in parts:

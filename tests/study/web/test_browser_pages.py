@@ -56,16 +56,16 @@ CUT = r"""() => {
 class Painting:
     """A renderer of one colour for each prompt."""
 
-    def render(self, prompts, seed):
+    batch_size = 1
+
+    def render(self, prompts, seed, each):
         from PIL import Image
 
-        found = []
-        for text in prompts:
+        for place, text in enumerate(prompts):
             file = io.BytesIO()
             colour = zlib.crc32(text.encode())
             Image.new("RGB", (64, 64), (colour & 255, colour >> 8 & 255, colour >> 16 & 255)).save(file, "PNG")
-            found.append(SimpleNamespace(png=file.getvalue(), flagged=False))
-        return found
+            each(place, SimpleNamespace(png=file.getvalue(), flagged=False))
 
     def close(self):
         pass

@@ -6,7 +6,7 @@ from string import Formatter
 
 import pytest
 
-from edpbrl_gym.study.web.site import available_languages, has_messages, load_messages, preferred_language
+from edpbrl_gym.study.web.frame import available_languages, has_messages, load_messages, preferred_language
 from tests.helpers.studies import SMALL
 
 ENGLISH = load_messages("en")

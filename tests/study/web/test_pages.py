@@ -14,7 +14,7 @@ from edpbrl_gym.study.export import export
 from edpbrl_gym.study.export_tables import read_tables
 from edpbrl_gym.study.records import Timing
 from edpbrl_gym.study.tables import questions
-from edpbrl_gym.study.web.views import LABELS
+from edpbrl_gym.study.web.questions import LABELS
 from tests.helpers.studies import CHECKED, SMALL
 from tests.helpers.study_server import dump
 

@@ -101,14 +101,17 @@ def test_an_arm_with_fixed_questions_learns_a_style_too(serve, tmp_path):
 class Drawing:
     """A renderer whose pictures a test releases one by one."""
 
+    batch_size = 1
+
     def __init__(self, flagged=()):
         self.flagged, self.drawn, self.gate = set(flagged), [], threading.Event()
         self.gate.set()
 
-    def render(self, prompts, seed):
+    def render(self, prompts, seed, each):
         self.gate.wait(10)
         self.drawn += prompts
-        return [Picture(text, text in self.flagged) for text in prompts]
+        for place, text in enumerate(prompts):
+            each(place, Picture(text, text in self.flagged))
 
     def close(self):
         pass

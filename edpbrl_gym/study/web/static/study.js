@@ -17,6 +17,8 @@ function begin() {
     });
   }
   if (document.querySelector("[data-pending]")) awaitStyle();
+  if (document.querySelector("#files[data-later]")) awaitFiles();
+  for (const picture of document.querySelectorAll("img[data-coming]")) awaitPicture(picture);
   const question = document.querySelector("form[data-question]");
   if (!question) return;
   askQuestion(question);
@@ -29,8 +31,16 @@ function askQuestion(form) {
   const clock = watch(form, life.signal);
   const order = form.dataset.gives === "order" ? tapInOrder(form) : null;
   keys(form, order, life.signal);
-  zoom(form);
+  zoom(form, life.signal);
   oneTab(form, life.signal);
+  const sure = document.querySelector("[data-watch]");
+  if (sure) watchCertainty(sure, life.signal);
+  if ("swipe" in form.dataset) swipe(form, life.signal);
+  if ("immediate" in form.dataset) {
+    form.addEventListener("click", (event) => {
+      if (event.target.matches("input[type=radio]") && event.detail > 0) next(form); // a pointer; arrow keys only move
+    });
+  }
   let sending = false;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -39,6 +49,94 @@ function askQuestion(form) {
     clock.fill();
     send(form, event.submitter, () => (sending = false));
   });
+}
+
+function next(form) {
+  form.querySelector("[data-next]").click();
+}
+
+// A picture that is being drawn has a sign in its place; one that can't be drawn says why, and is no option any more.
+function awaitPicture(picture) {
+  const card = picture.closest(".card, .frame");
+  const sign = document.createElement("span");
+  sign.className = "no-picture is-coming";
+  sign.textContent = picture.dataset.coming;
+  const done = () => {
+    sign.remove();
+    card.classList.remove("is-coming");
+  };
+  const failed = async () => {
+    card.classList.replace("is-coming", "is-failed");
+    sign.classList.remove("is-coming");
+    sign.textContent = picture.dataset.failed;
+    for (const input of card.querySelectorAll("input, select")) input.disabled = true;
+    card.closest(".option")?.querySelector(".zoom")?.remove();
+    picture.remove();
+    const answer = await fetch(picture.src).catch(() => null);
+    const why = document.createElement("span");
+    why.className = "why";
+    why.textContent = answer?.status === 424 ? await answer.text() : "";
+    sign.append(why);
+  };
+  card.classList.add("is-coming");
+  picture.after(sign);
+  if (picture.complete) return picture.naturalWidth ? done() : failed();
+  picture.addEventListener("load", done);
+  picture.addEventListener("error", failed);
+}
+
+// How sure the answers make it, as soon as that is known.
+async function watchCertainty(place, signal) {
+  const bar = document.querySelector("header progress");
+  for (let wait = 150; !signal.aborted; wait = Math.min(2000, 1.5 * wait)) {
+    try {
+      const known = await (await fetch(place.dataset.watch, { signal })).json();
+      if (signal.aborted) return;
+      place.textContent = known.said ? ` · ${known.said}` : "";
+      bar.value = known.share;
+      if (known.settled) return;
+    } catch {
+      if (signal.aborted) return; // otherwise no connection: try again
+    }
+    await new Promise((go) => setTimeout(go, wait));
+  }
+}
+
+// To the right is yes, to the left no; so are the arrow keys.
+function swipe(form, signal) {
+  const card = form.querySelector(".card");
+  const inputs = [...card.querySelectorAll("input[type=radio]")];
+  let begin = null;
+  const give = (level) => {
+    inputs[level].checked = true;
+    next(form);
+  };
+  const moved = (event) => (begin ? event.clientX - begin.x : 0);
+  card.addEventListener("pointerdown", (event) => {
+    if (!event.target.matches("input")) begin = { x: event.clientX, id: event.pointerId };
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (begin?.id !== event.pointerId) return;
+    const by = moved(event);
+    card.style.transform = `translateX(${by}px) rotate(${by / 40}deg)`;
+    card.dataset.leans = Math.abs(by) < 60 ? "" : by > 0 ? "yes" : "no";
+  }, { signal });
+  const end = (event) => {
+    if (begin?.id !== event.pointerId) return;
+    const by = event.type === "pointerup" ? moved(event) : 0;
+    begin = null;
+    card.style.transform = "";
+    card.dataset.leans = "";
+    if (Math.abs(by) >= 60 && !inputs[0].disabled) give(by > 0 ? 1 : 0);
+  };
+  document.addEventListener("pointerup", end, { signal });
+  document.addEventListener("pointercancel", end, { signal });
+  document.addEventListener("keydown", (event) => {
+    const level = { ArrowLeft: 0, ArrowRight: 1 }[event.key];
+    if (level === undefined || event.repeat || event.altKey || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    if (!inputs[0].disabled) give(level);
+  }, { capture: true, signal });
 }
 
 // Times from the appearance of the question, and how often the page was hidden or shown.
@@ -121,10 +219,21 @@ async function awaitStyle() {
   }
 }
 
+// Files that are written when the pictures are drawn.
+async function awaitFiles() {
+  for (let list; (list = document.querySelector("#files[data-later]")); ) {
+    await new Promise((go) => setTimeout(go, 1000));
+    const [, text] = await insist(location.href, {}, 30, () => {});
+    const files = new DOMParser().parseFromString(text, "text/html").getElementById("files");
+    if (!files) return;
+    list.replaceWith(document.importNode(files, true));
+  }
+}
+
 function replace(text) {
   const page = new DOMParser().parseFromString(text, "text/html");
   if (page.querySelector("[data-reload]")) return location.reload(); // a page that asks again by itself
-  const wait = [...page.querySelectorAll(".card img")].map((picture) => loaded(picture.getAttribute("src")));
+  const wait = [...page.querySelectorAll(".card img:not([data-coming])")].map((picture) => loaded(picture.getAttribute("src")));
   Promise.race([Promise.all(wait), new Promise((go) => setTimeout(go, 3000))]).then(() => {
     document.title = page.title;
     document.documentElement.lang = page.documentElement.lang;
@@ -189,13 +298,15 @@ function keys(form, order, signal) {
         order.toggle(option);
         document.activeElement.blur(); // Enter goes on, whatever was pressed before
       } else {
-        const inputs = option.querySelectorAll("input"); // with Shift the second one
+        const inputs = option.querySelectorAll("input:enabled"); // with Shift the second one
         const input = inputs[event.shiftKey ? inputs.length - 1 : 0];
-        input.click();
-        input.focus({ focusVisible: false, preventScroll: true });
+        input?.click();
+        input?.focus({ focusVisible: false, preventScroll: true });
       }
+      if ("immediate" in form.dataset && form.querySelector(".option input:checked")) next(form);
       event.preventDefault();
-    } else if (key === "U") click("[data-undo]");
+    } else if (key === "Z") (form.querySelector(".option:is(:focus-within, :hover) .zoom") ?? form.querySelector(".zoom"))?.click();
+    else if (key === "U") click("[data-undo]");
     else if (key === "S") click("[data-cant-tell]");
     else if (event.key === "Enter" && !(event.target instanceof HTMLButtonElement || event.target instanceof HTMLAnchorElement)) {
       event.preventDefault();
@@ -260,14 +371,25 @@ function tapInOrder(form) {
   return { toggle };
 }
 
-function zoom(form) {
-  for (const link of form.querySelectorAll(".zoom")) {
+// A picture as large as the window; in it the keys of the options show the others, and Z closes it.
+function zoom(form, signal) {
+  const links = [...form.querySelectorAll(".zoom")];
+  for (const link of links) {
     link.addEventListener("click", (event) => {
       event.preventDefault();
       const picture = document.createElement("img");
-      picture.src = link.href;
-      picture.alt = link.closest(".option").querySelector("img").alt;
-      dialog(form, picture, form.dataset.close, () => {});
+      const show = (one) => {
+        picture.src = one.href;
+        picture.alt = one.closest(".option").querySelector("img").alt;
+      };
+      show(link);
+      const box = dialog(form, picture, form.dataset.close, () => {});
+      box.addEventListener("keydown", (pressed) => {
+        const other = form.querySelectorAll(".option")[form.dataset.keys.indexOf(keyOf(pressed))]?.querySelector(".zoom");
+        pressed.stopPropagation(); // the page would open it again
+        if (keyOf(pressed) === "Z") box.close();
+        else if (form.dataset.gives !== "levels" && other) show(other);
+      });
     });
   }
 }

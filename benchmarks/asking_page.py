@@ -1,0 +1,162 @@
+"""What a person sees in the pages of `edpbrl ask`, and how long they wait: a simulated person in front of Chromium.
+
+python -m benchmarks.asking_page                 # the pictures and the times of docs/ask.md
+
+The person likes pictures that are calm, blue and have much empty space, a function of pixels that the library does not
+see, and takes some seconds for every answer. It needs Chromium (`apt-get install chromium`) and playwright.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from benchmarks.picture_tastes import TASTES
+
+_PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+_WINDOW = {"width": 1280, "height": 800}
+_WIDTH = 1800  # pixels of the first picture of the README
+_PHONE = {"width": 390, "height": 844}
+_PICTURES = """() => Promise.all([...document.querySelectorAll(".card img")].map(async (one) => {
+  const bytes = new Uint8Array(await (await fetch(one.src)).arrayBuffer());
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+}))"""
+_PRESSED = """key => new Promise((told) => {
+  const begin = performance.now();
+  const asked = () => document.querySelector("form[data-question] [name=key]")?.value;
+  const before = asked();
+  const look = () => {
+    const pictures = [...document.querySelectorAll(".card img")];
+    const there = pictures.every((one) => one.complete && one.naturalWidth);
+    if (asked() && asked() !== before && there) told(performance.now() - begin);
+    else setTimeout(look, 2);
+  };
+  document.dispatchEvent(new KeyboardEvent("keydown", { key, code: "Digit" + key, bubbles: true }));
+  look();
+})"""
+"""Presses a key; gives the milliseconds until the next question is there with its pictures decoded."""
+
+
+@dataclass
+class Args:
+    """Arguments of the run."""
+
+    taste: str = "calm"
+    """what the simulated person likes, of benchmarks.picture_tastes"""
+    answers: int = 18
+    """questions answered"""
+    reading: float = 4.0
+    """seconds for which the person looks at a question"""
+    docs: bool = True
+    """write the pictures of docs/ask.md"""
+
+
+class Page:
+    """`edpbrl ask` and its page in Chromium."""
+
+    def __init__(self, browser: Any, out: Path, cache: Path, *arguments: str) -> None:
+        environment = {**os.environ, "EDPBRL_CACHE": str(cache)}
+        begin = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", _PROGRAM, "ask", "--no-open", "--out", str(out), *arguments],
+            stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        address = next(found[0] for line in self.process.stdout if (found := re.search(r"http\S+", line)))
+        self.page = browser.new_page(viewport=_WINDOW, device_scale_factor=2)
+        self.page.goto(address)  # until all pictures are there
+        self.page.locator("form[data-question]").wait_for()
+        self.first = time.monotonic() - begin
+
+    def pictures(self) -> list[bytes]:
+        """The pictures of the question."""
+        return [base64.b64decode(one) for one in self.page.evaluate(_PICTURES)]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+
+
+def shot(page: Any, name: str, *, full: bool = False, dark: bool = False, phone: bool = False) -> bytes:
+    """A picture of the page, also as docs/NAME.png."""
+    page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+    page.set_viewport_size(_PHONE if phone else _WINDOW)
+    time.sleep(0.5)
+    return bytes(page.screenshot(full_page=full))
+
+
+def beside(question: bytes, end: bytes, bottom: float) -> Any:
+    """A question and, beside it, the taste learnt, down to a height in the window's pixels."""
+    from PIL import Image
+
+    left, right = (Image.open(io.BytesIO(one)).convert("RGB") for one in (question, end))
+    right = right.crop((0, 0, right.width, round(bottom * right.width / _WINDOW["width"])))
+    right = right.resize((right.width * left.height // right.height, left.height), Image.Resampling.LANCZOS)
+    sheet = Image.new("RGB", (left.width + right.width + 40, left.height), "white")
+    sheet.paste(left, (0, 0))
+    sheet.paste(right, (left.width + 40, 0))
+    return sheet.resize(
+        (sheet.width * 1800 // sheet.width, sheet.height * 1800 // sheet.width), Image.Resampling.LANCZOS
+    )
+
+
+def main(args: Args) -> None:
+    """Answer the questions of a real command, write the pictures of the docs, and print the times."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    taste = TASTES[args.taste]
+    waits, shots = [], {}
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        asking = Page(browser, Path(folder) / "ask", Path(folder) / "cache")
+        for _ in range(args.answers):
+            time.sleep(args.reading)
+            best = int(np.argmax([taste(picture) for picture in asking.pictures()]))
+            waits.append(asking.page.evaluate(_PRESSED, str(best + 1)))
+            print(f"{len(waits)}: {waits[-1]:.0f} ms", file=sys.stderr, flush=True)
+        time.sleep(2 * args.reading)
+        said = asking.page.inner_text("#progress")
+        shots["question"] = shot(asking.page, "question")
+        shots["dark"] = shot(asking.page, "dark", dark=True)
+        shots["phone"] = shot(asking.page, "phone", phone=True)
+        begin = time.monotonic()
+        asking.page.click(".finish button")
+        asking.page.locator(".best").wait_for(timeout=300_000)
+        learnt = time.monotonic() - begin
+        asking.page.locator("#files:not([data-later])").wait_for(timeout=300_000)
+        asking.page.reload()
+        shots["end"] = shot(asking.page, "end", full=True)
+        place = asking.page.locator(".best").bounding_box()
+        asking.stop()
+        browser.close()
+    if args.docs:
+        sheet = beside(shots["question"], shots["end"], place["y"] + place["height"] + 10)
+        sheet.quantize(256).save(_DOCS / "ask-light.png", optimize=True)
+        for name in ("dark", "phone", "end"):
+            picture = Image.open(io.BytesIO(shots[name])).convert("RGB")
+            picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS)
+            picture.quantize(256).save(_DOCS / f"ask-{name}.png", optimize=True)
+    print(f"from the command to the first question: {asking.first:.1f} s")
+    print(f"from a key to the next question: median {np.median(waits):.0f} ms, longest {max(waits):.0f} ms")
+    print(f"from the end of the questions to what was learnt: {learnt:.1f} s; {said}")
+    print(f"load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

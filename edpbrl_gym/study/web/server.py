@@ -1,0 +1,64 @@
+"""The server of pages: it keeps no address of anybody, and waits for no request without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import ASGIApp
+
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["make_server"]
+
+_GRACE = 10  # seconds that open requests get when the server stops
+_HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
+
+
+def make_server(app: ASGIApp, *, grace: int = _GRACE) -> uvicorn.Server:
+    """A server of pages that keeps no address of anybody; open requests get ``grace`` seconds when it stops."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=_protocol(),
+            access_log=False,  # it would hold addresses of people
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,  # addresses are neither used nor stored
+            timeout_graceful_shutdown=grace,
+            lifespan="off",
+            ws="none",
+        )
+    )
+
+
+def _protocol() -> type[asyncio.Protocol]:
+    """The server's protocol; it closes a connection on which no whole head of a request arrives in time.
+
+    Uvicorn closes one that is silent after a response, but waits without end for the rest of a head, or of a body that
+    nobody reads. What a page reads has a deadline of its own (``limited_body``).
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        """Uvicorn's, with a deadline."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_request()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._expect_request()
+
+        def _expect_request(self) -> None:
+            self.loop.call_later(_HEAD_TIME, self._close_unless_there, self.cycle)
+
+        def _close_unless_there(self, last: Any) -> None:
+            if self.cycle is last and not self.transport.is_closing():
+                self.transport.close()
+
+    return Protocol

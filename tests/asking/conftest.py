@@ -1,0 +1,28 @@
+"""A browser for all tests, and `edpbrl ask` about painted pictures of a small vocabulary."""
+
+import pytest
+
+from tests.helpers.small_vocabulary import write_embedded
+
+PAINTED = "tests.helpers.painted:Painted"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from tests.helpers.browser import chromium
+
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write_embedded(tmp_path_factory.mktemp("words"))
+
+
+@pytest.fixture
+def arguments(words, tmp_path):
+    """Arguments that ask about 40 painted pictures."""
+    vocabulary, encoder = words
+    return ["--out", tmp_path / "ask", "--cache", tmp_path / "images", "--vocabulary", vocabulary,
+            "--encoder", encoder, "--renderer", PAINTED, "--pool", "40"]  # fmt: skip
