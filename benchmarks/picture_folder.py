@@ -20,9 +20,11 @@ from benchmarks.common import make_parser, show
 from benchmarks.picture_tastes import TASTES
 from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import derive_seed, generator
+from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.features import TextEncoder, default_cache_folder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.pictures import PicturePool, prompt_pool
+from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.picture_files import add_odd_files
@@ -54,17 +56,27 @@ def utilities(pool: PicturePool, taste: str, scale: float) -> NDArray[np.float64
 
 
 def asked(
-    pool: PicturePool, encoder: TextEncoder, liked: NDArray[np.float64], planner: str, questions: int, seed: int
+    pool: PicturePool,
+    encoder: TextEncoder,
+    liked: NDArray[np.float64],
+    planner: str,
+    questions: int,
+    seed: int,
+    prior: str = "default",
 ) -> NDArray[np.float64]:
     """The scores of all pictures after so many questions about four of them."""
-    made = eg.make_planner(planner, pool.vocabulary, encoder, feedback="prompt", seed=derive_seed(seed, "planner"))
+    rows = encoder.encode(pool.vocabulary.all_tokens)
+    taste = make_prior("ridge", rows, scale="auto") if prior == "ridge" else None
+    made = eg.make_planner(
+        planner, pool.vocabulary, encoder, feedback="prompt", seed=derive_seed(seed, "planner"), prior=taste
+    )
     session = eg.Session(made, vocabulary=pool.vocabulary, encoder=encoder, feedback="prompt")
     place = {text: item for item, text in enumerate(pool.vocabulary.all_tokens)}
     for number in range(questions):
         options = [place[text] for text in session.ask().texts]
         noise = generator(seed, "answers", number).gumbel(size=len(options))
         session.tell(Response.best(int(np.argmax(liked[options] + noise))))
-    return encoder.encode(pool.vocabulary.all_tokens) @ session.theta
+    return session.memo.encode(pool.vocabulary.all_tokens) @ session.theta
 
 
 def found(scores: NDArray[np.float64], liked: NDArray[np.float64]) -> float:
@@ -79,22 +91,23 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=8, help="folders and people for each taste (default: 8)")
     parser.add_argument("--scale", type=float, default=3.0, help="spread of the person's utilities in logits")
+    parser.add_argument("--prior", choices=("default", "ridge"), default="default", help="ridge: scale auto")
     parser.add_argument("--cache", type=Path, default=default_cache_folder() / "images", help="of the posters")
-    parser.add_argument("--image-encoder", default="efficientnet-lite0")
+    parser.add_argument("--image-encoder", default=PICTURE_FEATURES)
     arguments = parser.parse_args()
-    image_encoder = load_image_encoder(arguments.image_encoder)
+    image_encoders = [load_image_encoder(name) for name in arguments.image_encoder.split("+")]
     shares: dict[tuple[str, str], list[float]] = {}
     for seed in range(arguments.seeds):
         with tempfile.TemporaryDirectory() as place:
             pool = make_folder(Path(place) / "folder", arguments.posters, seed, arguments.cache)
-            encoder = pool.encoder(image_encoder)
+            encoder = pool.encoder(*image_encoders)
             encoder.encode(pool.vocabulary.all_tokens, progress=True)
             if not seed:
                 print(f"{len(pool)} pictures, {len(pool.left_out)} files left out")
             for taste in TASTES:
                 liked = utilities(pool, taste, arguments.scale)
                 for planner in PLANNERS:
-                    scores = asked(pool, encoder, liked, planner, arguments.questions, seed)
+                    scores = asked(pool, encoder, liked, planner, arguments.questions, seed, arguments.prior)
                     shares.setdefault((taste, planner), []).append(found(scores, liked))
                     print(f"seed {seed}, {taste}, {planner}: {shares[taste, planner][-1]:.2f}", flush=True)
     rows = [

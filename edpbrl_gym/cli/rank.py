@@ -29,7 +29,7 @@ class Rank:
     folder: Positional[Path]
     """Folder of pictures, with its sub-folders, or a table of files and prompts in it."""
     taste: Path
-    """Taste learnt from pictures, as `edpbrl ask --pictures` and `edpbrl estimate --image-encoder` write it."""
+    """Taste learnt from pictures, as `edpbrl ask` and `edpbrl estimate` write it for answers about pictures."""
     out: Path = Path("runs/rank")
     """Folder for ranking.csv, left_out.csv, best.png and worst.png."""
     count: int = 20
@@ -59,11 +59,11 @@ def run(options: Rank) -> None:
         taste = load_taste(options.taste)
         spec = _spec(options, taste)
         quiet_libraries()
-        image_encoder = _loaded(spec)
+        image_encoders = _loaded(spec)
     with hold_folder(options.out, "ranking.csv", "left_out.csv", "best.png", "worst.png"):
         with counting("pictures") as progress, bad_arguments():
             pool = load_pictures(options.folder, progress=progress)
-        encoder = load_encoder(spec, drawn=pool.encoder(image_encoder))
+        encoder = load_encoder(spec, drawn=pool.encoder(*image_encoders))
         _check_dimension(encoder, taste, options)
         scores = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
         order = sorted(range(len(pool)), key=lambda item: (-scores[item], item))
@@ -117,13 +117,13 @@ def _seen(spec: str) -> list[str]:
     return [part.removeprefix(PICTURE_ENCODER) for part in encoder_parts(spec) if part.startswith(PICTURE_ENCODER)]
 
 
-def _loaded(spec: str) -> ImageEncoder:
-    """The encoder of the pictures, before they are opened."""
+def _loaded(spec: str) -> list[ImageEncoder]:
+    """The encoders of the pictures, before they are opened."""
     from edpbrl_gym.features import load_image_encoder
 
-    if len(seen := _seen(spec)) != 1:
-        raise UsageError(f"Expected an encoder with one part 'picture:NAME' with --encoder, got {spec!r}")
-    return load_image_encoder(seen[0])
+    if not (seen := _seen(spec)):
+        raise UsageError(f"Expected an encoder with a part 'picture:NAME' with --encoder, got {spec!r}")
+    return [load_image_encoder(one) for one in seen]
 
 
 def _check_dimension(encoder: Any, taste: Taste, options: Rank) -> None:

@@ -20,8 +20,10 @@ from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
+from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, load_image_encoder
 from edpbrl_gym.features.base import hash_settings
-from edpbrl_gym.features.images import ImageEncoder, encode_files
+from edpbrl_gym.features.images import encode_files
+from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 from edpbrl_gym.rendering.folder import label, name_pictures, told
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
@@ -56,9 +58,15 @@ class PicturePool:
     def __len__(self) -> int:
         return len(self.files)
 
-    def encoder(self, image_encoder: ImageEncoder) -> PoolEncoder:
-        """What encodes the texts of the pool by their pictures."""
-        return PoolEncoder(self, image_encoder)
+    def encoder(self, *image_encoders: ImageEncoder) -> TextEncoder:
+        """What encodes the texts of the pool by their pictures; several encoders are joined.
+
+        Args:
+            *image_encoders: Encode the pictures (none: those of ``PICTURE_FEATURES``).
+        """
+        encoders = image_encoders or tuple(load_image_encoder(name) for name in PICTURE_FEATURES.split("+"))
+        parts = [PoolEncoder(self, one) for one in encoders]
+        return parts[0] if len(parts) == 1 else JoinedEncoder(parts)
 
 
 class PoolEncoder:

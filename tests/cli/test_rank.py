@@ -71,7 +71,7 @@ def test_a_taste_about_anything_else_is_refused(folder, tmp_path, capsys):
     assert main(["rank", str(folder), "--taste", str(taste), "--out", str(tmp_path / "out"), "--encoder", SPEC]) == 2
     assert "5 features), got picture:tests.helpers.picture_files:PixelEncoder with 12" in capsys.readouterr().err
     refused(
-        capsys, ["rank", str(folder), "--taste", str(taste), "--encoder", "minilm"], 2, "with one part 'picture:NAME'"
+        capsys, ["rank", str(folder), "--taste", str(taste), "--encoder", "minilm"], 2, "with a part 'picture:NAME'"
     )
     save_taste(taste, np.ones(12), PIXELS)
     refused(capsys, ["rank", str(tmp_path / "none"), "--taste", str(taste)], 2, "Expected a folder of pictures")

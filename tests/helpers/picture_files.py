@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from edpbrl_gym._pictures import converted
+
 
 def made_picture(number: int, size: tuple[int, int] = (48, 32)) -> Image.Image:
     """A picture of its own for every number: a ramp in its colour, with a bright corner at the top left."""
@@ -106,5 +108,5 @@ class PixelEncoder:
     name, dimension, fingerprint = "pixels", 12, "b1c0de00" * 8
 
     def encode_images(self, images):
-        rows = [np.asarray(image.convert("RGB").resize((2, 2)), np.float32).ravel() / 255 for image in images]
+        rows = [np.asarray(converted(image, "RGB").resize((2, 2)), np.float32).ravel() / 255 for image in images]
         return np.stack(rows) / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)

@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from edpbrl_gym.pictures import load_pictures
+from edpbrl_gym.pictures import DrawnEncoder, load_pictures
 from edpbrl_gym.rendering import RenderingError, load_renderer
-from tests.helpers.picture_files import add_odd_files, encoded, made_picture
+from tests.helpers.picture_files import PixelEncoder, add_odd_files, encoded, made_picture
 
 
 @pytest.fixture
@@ -97,3 +97,17 @@ def test_a_file_without_permission_is_the_error_of_its_text(folder, tmp_path):
     (folder / "picture_1.png").chmod(0)
     with pytest.raises(RenderingError, match="picture_1.png"):
         load_renderer(f"folder:{folder}", cache_folder=tmp_path / "cache").render(["picture 1"])
+
+
+def test_the_encoder_of_drawn_pictures_knows_the_contents_of_the_folder(folder, tmp_path):
+    def drawn():
+        renderer = load_renderer(f"folder:{folder}", cache_folder=tmp_path / "cache")
+        return DrawnEncoder(renderer, PixelEncoder())
+
+    pool = load_pictures(folder)
+    before, texts = drawn(), pool.vocabulary.all_tokens
+    np.testing.assert_allclose(before.encode(texts), pool.encoder(PixelEncoder()).encode(texts), atol=1e-6)
+    assert drawn().fingerprint == before.fingerprint
+    (folder / "picture_1.png").write_bytes(encoded(made_picture(7), "PNG"))
+    assert drawn().fingerprint != before.fingerprint
+    assert load_pictures(folder).fingerprint != pool.fingerprint
