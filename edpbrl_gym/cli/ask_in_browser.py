@@ -179,6 +179,8 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
             opening = None
             if asked.is_pool and not (out / SESSION).exists():
                 opening = Opening(out / OPENING, asked.pool, settings.num_options, settings.seed)
+                if asked.pictures is not None:  # drawn while the browser comes
+                    asked.pictures.soon(opening.texts(opening.ask()))
             token, port = secrets.token_urlsafe(24), listening.getsockname()[1]
             server: Any = None
 
