@@ -24,10 +24,11 @@ from benchmarks.common import make_parser, show
 from benchmarks.picture_tastes import TASTES
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.features import MemoEncoder, TextEncoder, load_encoder
+from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.features.loading import default_cache_folder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.pictures import drawn_by, features_of, prompt_pool
-from edpbrl_gym.pictures.drawn import PICTURE_FEATURES, Features
+from edpbrl_gym.pictures.drawn import Features
 from edpbrl_gym.planners import make_planner
 from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.reporting.tables import TextTable

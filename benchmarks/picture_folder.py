@@ -22,9 +22,9 @@ from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.features import TextEncoder, default_cache_folder, load_image_encoder
+from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.pictures import PicturePool, prompt_pool
-from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.picture_files import add_odd_files

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,8 +167,8 @@ def _estimate(session: Session, answers: Any) -> tuple[Any, dict[str, Any], Any]
     from edpbrl_gym.features import embed_tokens
     from edpbrl_gym.likelihood import format_of
 
-    words = VocabularyPrior(embed_tokens(session.vocabulary, session.maker.encoder))
-    prior = prior_or_words(session.outlook.given_prior, lambda: words)
+    tokens = partial(embed_tokens, session.vocabulary, session.maker.encoder)
+    prior = prior_or_words(session.outlook.given_prior, lambda: VocabularyPrior(tokens()))
     fit = prior.fit(prior.mapped(answers).terms(format_of(answers.responses)))
     return fit.estimate, prior.described(fit).facts, prior.landmarks
 

@@ -79,16 +79,19 @@ class Ask:
     def needs(self) -> list[Need]:
         from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.features.images import PICTURE_FEATURES, image_encoder_needs
         from edpbrl_gym.planners.registry import planner_needs
         from edpbrl_gym.rendering.loading import renderer_needs
 
         # questions that go on have the encoder of their folder, which is asked for when it is loaded
         spec = self.encoder or (None if begun(self.out) else AskSettings.encoder)
+        seen = PICTURE_FEATURES if self.features in ("picture", "both") or self.pictures is not None else ""
         renderer = self.drawing.renderer or (None if self.terminal or begun(self.out) else _renderer(self))
         return [
             *([] if self.terminal else [Need(one, "the pages of `edpbrl ask`", "study") for one in _PAGES]),
             *([] if renderer is None else renderer_needs(renderer, "the pictures of `edpbrl ask`")),
             *([] if spec is None else encoder_needs(spec)),
+            *(need for name in seen.split("+") if seen for need in image_encoder_needs(name)),
             *([] if self.planner is None else planner_needs(self.planner)),
             *([] if self.prior is None else prior_needs(self.prior)),
         ]

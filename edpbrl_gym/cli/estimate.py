@@ -81,8 +81,7 @@ class Estimate:
         """The optional packages that these options need; that of an encoder named in a file is asked for later."""
         from edpbrl_gym.estimation.priors import prior_needs
         from edpbrl_gym.features import encoder_needs
-        from edpbrl_gym.features.images import image_encoder_needs
-        from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
+        from edpbrl_gym.features.images import PICTURE_FEATURES, image_encoder_needs
 
         needs = [*([] if self.encoder is None else encoder_needs(self.encoder)), *prior_needs(self.prior)]
         seen = self.image_encoder or ("" if self.features == "text" else PICTURE_FEATURES)
@@ -320,7 +319,8 @@ def _read(options: Estimate, study: Study | None, population: TastePrior | None)
 
 def _seen(options: Estimate, comparisons: Any, encoder: Any) -> Any:
     """The answers by what their options look like, or by that and their texts."""
-    from edpbrl_gym.pictures.drawn import PICTURE_FEATURES, drawn_by, features_of, seen_answers
+    from edpbrl_gym.features.images import PICTURE_FEATURES
+    from edpbrl_gym.pictures.drawn import drawn_by, features_of, seen_answers
 
     if options.features == "both" and encoder is None:
         advice = ", or --features picture, which needs none"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGE_ENCODER_FORMS",
+    "PICTURE_FEATURES",
     "CachedImageEncoder",
     "ImageEncoder",
     "OpenClipImageEncoder",
@@ -41,6 +42,8 @@ __all__ = [
     "load_image_encoder",
 ]
 
+PICTURE_FEATURES = "efficientnet-lite0+colours"
+"""The image encoders of pictures where none is named: what is seen, and in which colours."""
 IMAGE_ENCODER_FORMS = {
     "efficientnet-lite0": "EfficientNet-Lite0 of ImageNet, 1280 features, works offline",
     "colours": "which colours are where, 37 features without a model",

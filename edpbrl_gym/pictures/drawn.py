@@ -14,20 +14,17 @@ from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, blocks_of, load_image_encoder
 from edpbrl_gym.features.base import hash_settings, normalise
+from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.features.notices import check_texts
 from edpbrl_gym.rendering import CachedRenderer
 from edpbrl_gym.rendering.settings import check_seed
 
-__all__ = ["FEATURES", "PICTURE_FEATURES", "DrawnEncoder", "Features", "drawn_by", "features_of", "seen_answers"]
+__all__ = ["FEATURES", "DrawnEncoder", "Features", "drawn_by", "features_of", "seen_answers"]
 
 Features = Literal["text", "picture", "both"]
 
 FEATURES: tuple[Features, ...] = ("text", "picture", "both")
 """By what a taste is learnt where pictures are shown: `features_of`."""
-
-
-PICTURE_FEATURES = "efficientnet-lite0+colours"
-"""The image encoders of pictures where none is named: what is seen, and in which colours."""
 
 
 class DrawnEncoder:

@@ -22,8 +22,7 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
 from edpbrl_gym.features import ImageEncoder, JoinedEncoder, TextEncoder, load_image_encoder
 from edpbrl_gym.features.base import hash_settings
-from edpbrl_gym.features.images import encode_files
-from edpbrl_gym.pictures.drawn import PICTURE_FEATURES
+from edpbrl_gym.features.images import PICTURE_FEATURES, encode_files
 from edpbrl_gym.rendering.folder import label, name_pictures, told
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
