@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["ask_in_browser", "has_display"]
 
 _PATIENCE = 4.0  # seconds until the session is made, if nobody has seen the first question by then
-_IMAGE_ENCODER = "efficientnet-lite0"
 _GRACE = 1  # seconds that open requests get when the server stops
 
 
@@ -97,19 +96,19 @@ class _Asked:
 
     def encoder(self) -> TextEncoder:
         """The encoder of the items."""
-        from edpbrl_gym.features import load_encoder, load_image_encoder
+        from edpbrl_gym.features import load_encoder
 
         if not self.by_items:
             return load_encoder(self.settings.encoder)
-        from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of
+        from edpbrl_gym.pictures.drawn import drawn_by, features_of
 
-        assert self.renderer is not None and self.settings.features is not None
-        assert self.pictures is not None  # drawn here: the encoder would keep the renderer from the page
-        self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
-        images = load_image_encoder(_IMAGE_ENCODER)
-        drawn: Any = DrawnEncoder(self.renderer, images, seed=self.settings.seed)
         if self.existing is not None:
-            drawn = self.existing.encoder(images)
+            drawn = self.existing.encoder()
+        else:
+            assert self.renderer is not None and self.pictures is not None
+            # drawn before: the encoder would keep the renderer from the page
+            self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
+            drawn = drawn_by(self.renderer, seed=self.settings.seed)
         if self.settings.features == "picture":
             return drawn
         return features_of("both", load_encoder(self.settings.encoder), drawn)
