@@ -100,15 +100,18 @@ class _Asked:
 
         if not self.by_items:
             return load_encoder(self.settings.encoder)
-        from edpbrl_gym.pictures import drawn_by, features_of
+        from edpbrl_gym.pictures.drawn import drawn_by, features_of
 
-        assert self.renderer is not None and self.settings.features is not None
-        assert self.pictures is not None  # drawn here: the encoder would keep the renderer from the page
-        self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
-        seen = drawn_by(self.renderer, seed=self.settings.seed) if self.existing is None else self.existing.encoder()
+        if self.existing is not None:
+            drawn = self.existing.encoder()
+        else:
+            assert self.renderer is not None and self.pictures is not None
+            # drawn before: the encoder would keep the renderer from the page
+            self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
+            drawn = drawn_by(self.renderer, seed=self.settings.seed)
         if self.settings.features == "picture":
-            return seen
-        return features_of("both", load_encoder(self.settings.encoder), seen)
+            return drawn
+        return features_of("both", load_encoder(self.settings.encoder), drawn)
 
     def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
         """Write what was learnt."""
