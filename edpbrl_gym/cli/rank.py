@@ -97,9 +97,10 @@ def run(options: Rank) -> None:
 def _spec(options: Rank, taste: Taste) -> str:
     """The name of the taste's encoder; a taste about anything but pictures is refused."""
     from edpbrl_gym.cli.answers import select_encoder
+    from edpbrl_gym.features.loading import picture_parts
 
     name = str(taste.provenance.get("encoder", ""))
-    if not _seen(name):
+    if not picture_parts(name):
         about = "attributes" if "attributes" in taste.provenance else f"texts (encoder {name})" if name else "texts"
         raise UsageError(
             f"Expected a taste learnt from pictures in {options.taste}, got one about {about}, which says nothing of "
@@ -109,19 +110,12 @@ def _spec(options: Rank, taste: Taste) -> str:
     return select_encoder(options.encoder, name, options.taste)
 
 
-def _seen(spec: str) -> list[str]:
-    """The encoders of pictures among the parts of an encoder."""
-    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
-    from edpbrl_gym.features.loading import encoder_parts
-
-    return [part.removeprefix(PICTURE_ENCODER) for part in encoder_parts(spec) if part.startswith(PICTURE_ENCODER)]
-
-
 def _loaded(spec: str) -> list[ImageEncoder]:
     """The encoders of the pictures, before they are opened."""
     from edpbrl_gym.features import load_image_encoder
+    from edpbrl_gym.features.loading import picture_parts
 
-    if not (seen := _seen(spec)):
+    if not (seen := picture_parts(spec)):
         raise UsageError(f"Expected an encoder with a part 'picture:NAME' with --encoder, got {spec!r}")
     return [load_image_encoder(one) for one in seen]
 

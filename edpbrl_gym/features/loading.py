@@ -47,6 +47,7 @@ __all__ = [
     "encoder_parts",
     "is_own_encoder",
     "load_encoder",
+    "picture_parts",
 ]
 
 ENCODER_FORMS = {
@@ -86,6 +87,11 @@ def encoder_parts(spec: str) -> list[str]:
         else:
             parts.append(piece)
     return parts
+
+
+def picture_parts(spec: str) -> list[str]:
+    """The image encoders among the parts of an encoder: "a" of "minilm+picture:a"."""
+    return [part.removeprefix("picture:") for part in encoder_parts(spec) if part.startswith("picture:")]
 
 
 def _is_form(spec: str) -> bool:

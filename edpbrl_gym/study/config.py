@@ -15,6 +15,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 
 __all__ = [
     "CONFIG",
+    "POOL",
     "TEXTS",
     "Arm",
     "ChecksConfig",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 CONFIG = "study.toml"
+POOL = "folder:"
+"""Before a folder of pictures that exist, as the vocabulary of the questions."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 
@@ -41,7 +44,7 @@ def check_driver(url: str) -> None:
 class QuestionsConfig:
     """The questions."""
 
-    vocabulary: str  # name of a built-in vocabulary, or folder of token files
+    vocabulary: str  # name of a built-in vocabulary, folder of token files, or POOL and a folder of pictures
     encoder: str  # name of the text encoder
     feedback: Feedback  # what the options of a question are: "prompt", "truncated" or "state"
     format: str  # how a question is answered: a name of the answer formats

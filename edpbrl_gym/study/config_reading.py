@@ -16,12 +16,14 @@ from edpbrl_gym._files import errors_naming
 from edpbrl_gym._texts import read_text
 from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
+from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.rendering.settings import MAX_SEED
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
+    POOL,
     TEXTS,
     Arm,
     ChecksConfig,
@@ -229,6 +231,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     style = thanks.integer("style", 4, minimum=0, maximum=12)
     thanks.refuse_others()
     questions = _questions(table.table("questions"), pictures=table.has("pictures"))
+    exist = PicturesConfig(questions.vocabulary) if questions.vocabulary.startswith(POOL) else None
     arms = _arms(table, folder, questions)
     config = StudyConfig(
         folder=folder,
@@ -243,7 +246,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         practice=_practice(table.table("practice")),
         checks=_checks(table.table("checks"), questions),
         arms=arms,
-        pictures=_pictures(table),
+        pictures=_pictures(table) or exist,
         style=style,
         files={
             os.path.relpath(one, folder): _checksum(one)
@@ -264,9 +267,13 @@ def _questions(table: Table, *, pictures: bool) -> QuestionsConfig:
     format = table.choice("format", tuple(FORMATS), "best")
     least = FORMATS[format].least
     levels = table.integer("levels", 5, minimum=2, maximum=7) if table.has("levels") else None
+    vocabulary = table.text("vocabulary", "images", of="a built-in vocabulary or a folder")
+    exist = vocabulary.startswith(POOL)
+    pictures |= exist
+    encoder = "+".join(f"picture:{one}" for one in PICTURE_FEATURES.split("+")) if exist else "minilm"
     result = QuestionsConfig(
-        vocabulary=table.text("vocabulary", "images", of="a built-in vocabulary or a folder"),
-        encoder=table.text("encoder", "minilm", of="an encoder"),
+        vocabulary=vocabulary,
+        encoder=table.text("encoder", encoder, of="an encoder"),
         feedback=cast(Feedback, table.choice("feedback", _FEEDBACKS, "prompt")),
         format=format,
         options=table.integer("options", 9 if pictures else 4, minimum=least, maximum=12),

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.estimation.priors import PRIORS, load_prior, make_prior, prior_or_words
 from edpbrl_gym.estimation.taste_prior import TastePrior
-from edpbrl_gym.features import TextEncoder, as_encoder, embed_tokens, load_encoder
+from edpbrl_gym.features import TextEncoder, as_encoder, embed_tokens, load_encoder, load_image_encoder
+from edpbrl_gym.features.loading import picture_parts
 from edpbrl_gym.likelihood import AnswerFormat
+from edpbrl_gym.pictures import load_pictures
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.study.arms import kind_of
-from edpbrl_gym.study.config import Arm, StudyConfig
+from edpbrl_gym.study.config import POOL, Arm, StudyConfig
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
 
@@ -89,9 +91,15 @@ class Materials:
 
     def __init__(self, config: StudyConfig, *, encoder: TextEncoder | None = None) -> None:
         self.config = config
-        name = config.questions.vocabulary
-        self.vocabulary: Vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
-        self.encoder: TextEncoder = _SharedEncoder(encoder or load_encoder(config.questions.encoder))
+        name, spec, drawn = config.questions.vocabulary, config.questions.encoder, None
+        if name.startswith(POOL):
+            pool = load_pictures(config.folder / name.removeprefix(POOL))
+            self.vocabulary: Vocabulary = pool.vocabulary
+            if encoder is None and (seen := picture_parts(spec)):
+                drawn = pool.encoder(*map(load_image_encoder, seen))
+        else:
+            self.vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
+        self.encoder: TextEncoder = _SharedEncoder(encoder or load_encoder(spec, drawn=drawn))
         self.model: AnswerFormat = config.questions.answers
         self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
         self._lock = threading.RLock()

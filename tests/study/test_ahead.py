@@ -17,6 +17,7 @@ from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
+from tests.helpers.picture_files import made_picture
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 
@@ -102,3 +103,24 @@ def test_pictures_are_drawn_ahead_within_a_budget_and_once(tmp_path, capsys):
     (folder / "study.toml").write_text(text + PICTURES + "every = 1000\n", encoding="utf-8")
     assert main(draw) == 0 and main(["study", "check", str(folder)]) == 0
     assert f"{len(known)} pictures of questions that follow no answer, all drawn" in capsys.readouterr().out
+
+
+def test_a_study_about_the_pictures_of_a_folder(tmp_path, capsys):
+    encoder = 'encoder = "picture:tests.helpers.picture_files:PixelEncoder"'
+    folder = write_study(tmp_path, SMALL.replace('vocabulary = "words"', f'vocabulary = "folder:photos"\n{encoder}'))
+    (folder / "photos").mkdir()
+    for number in range(8):
+        made_picture(number).save(folder / "photos" / f"photo {number}.png")
+    (folder / "photos" / "cut.png").write_bytes(b"\x89PNG")
+    config = read_config(folder)
+    assert config.pictures is not None and config.pictures.renderer == "folder:photos" and config.questions.options == 3
+    materials = Materials(config)
+    names = [f"photo {number}" for number in range(8)]
+    assert materials.vocabulary.all_tokens == names == known_options(materials)
+    assert materials.tokens.shape == (8, 12)
+    assert set().union(*shown(materials).values()) <= set(names)
+    assert main(["study", "draw", str(folder)]) == 0
+    assert "Drawn: 8 of 8 pictures" in capsys.readouterr().out
+    without = SMALL.replace('vocabulary = "words"', 'vocabulary = "folder:photos"')
+    default = read_config(write_study(tmp_path / "default", without)).questions.encoder
+    assert default == "picture:efficientnet-lite0+picture:colours"
