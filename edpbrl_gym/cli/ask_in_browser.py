@@ -49,7 +49,7 @@ class _Asked:
 
             drawing = options.drawing
             self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {})
-            drawn = Pictures(self.renderer, settings.seed)
+            drawn = Pictures(self.renderer, settings.seed, rests=not self.by_items)  # the session waits for all then
             exist = str(settings.renderer).startswith("folder:")
             shape = "mixed" if exist else _shape(self.renderer.describe())
             self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)

@@ -22,15 +22,24 @@ __all__ = ["Pictures", "make_pictures", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
+_REST = 2.0  # as long as a quick picture takes
 _KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
 _Task = tuple[int, int, str | None]  # priority, order and text; None: the end
 
 
 class Pictures:
-    """Draws pictures in one thread, what people wait for first; each is drawn once and kept on disk."""
+    """Draws pictures in one thread, what people wait for first; each is drawn once and kept on disk.
 
-    def __init__(self, renderer: CachedRenderer, seed: int) -> None:
-        self._renderer, self._seed = renderer, seed
+    Args:
+        renderer: Draws them.
+        seed: Of all pictures.
+        rests: Whether to pause after quick pictures that nobody waits for, so that pages are answered meanwhile: what
+            draws them may keep Python to itself.
+    """
+
+    def __init__(self, renderer: CachedRenderer, seed: int, *, rests: bool = False) -> None:
+        self._renderer, self._seed, self._rests = renderer, seed, rests
+        self._urgent = threading.Event()
         self._order = itertools.count()
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
@@ -43,6 +52,7 @@ class Pictures:
     def close(self) -> None:
         """Stop after the picture that is being drawn; whoever waits for another one is told that it is cancelled."""
         self._tasks.put((-1, 0, None))
+        self._urgent.set()
         self._thread.join()
         self._renderer.close()
         with self._lock:
@@ -68,6 +78,8 @@ class Pictures:
                 future = self._futures[text] = Future()
             if not future.done():
                 self._tasks.put((priority, next(self._order), text))  # more than once where it has become urgent
+                if priority < _SOME_TIME:
+                    self._urgent.set()
             return future
 
     def state(self, text: str) -> Future[bytes | None] | None:
@@ -80,9 +92,13 @@ class Pictures:
             texts = self._batch(first)
             if not texts:
                 continue
+            self._urgent.clear()
+            begun = time.monotonic()
             self._draw(texts)
             with self._lock:
                 self._forget()
+            if self._rests and self._quick and first[0] == _SOME_TIME:
+                self._urgent.wait(_REST * (time.monotonic() - begun))
 
     def _batch(self, first: _Task) -> list[str]:
         """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""

@@ -151,7 +151,7 @@ def test_unusable_folders_and_keys(tmp_path):
 
 
 def test_the_key_is_what_decides_the_image_and_nothing_else():
-    settings = RenderSettings(model="a/b")
+    settings = RenderSettings(model="a/b", steps=50, guidance=7.5)
     key = image_key("a gate", 0, settings.identity("f" * 64))
     assert key == image_key(
         "a gate", 0, replace(settings, model="c/d", variant="fp16", revision="x").identity("f" * 64)
