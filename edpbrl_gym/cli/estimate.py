@@ -93,9 +93,8 @@ def run(options: Estimate) -> None:
     """Estimate theta from a file of answers and write it."""
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
-    from edpbrl_gym.comparisons.picture_answers import PICTURE_ENCODER
     from edpbrl_gym.estimation.priors import PRIORS, load_prior
-    from edpbrl_gym.features.loading import encoder_parts
+    from edpbrl_gym.features.loading import picture_parts
     from edpbrl_gym.likelihood import format_of
     from edpbrl_gym.personalize.taste import provenance_of, save_taste
 
@@ -121,7 +120,7 @@ def run(options: Estimate) -> None:
         named = "attributes" in metadata
         if named:
             _check_attributes(options)
-        pictured = any(part.startswith(PICTURE_ENCODER) for part in encoder_parts(str(metadata.get("encoder"))))
+        pictured = bool(picture_parts(str(metadata.get("encoder"))))
         if pictured and options.features == "text" and (options.vocabulary, options.encoder) != (None, None):
             raise UsageError("Expected no --vocabulary and no --encoder with answers about pictures; leave them out")
         if named or pictured:
