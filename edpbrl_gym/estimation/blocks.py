@@ -42,7 +42,7 @@ from edpbrl_gym.likelihood import AnswerFormat, Terms
 
 __all__ = ["BlocksFit", "BlocksPrior"]
 
-_SPREAD = 3.0  # deviation of the log of the common scale under its prior, as for a prior with one scale
+_COMMON = 3.0  # deviation of the log of the common scale under its prior, as for a prior with one scale
 _RATIO = 1.0  # of the log of a block's scale from the common one
 _RANK = 1e-10  # variances of components below it, relative to the largest, are rounding
 
@@ -177,7 +177,9 @@ class BlocksPrior(TastePrior):
         count = len(self.parts)
         if count == 1:
             return np.array([common.scale]), common.estimate.theta
-        found = ScalesOfBlocks(terms, self.parts, self._typical).climb(np.full(count, common.scale))
+        typical = np.full(count, self._typical)
+        scales = ScalesOfBlocks(*answer_differences(terms), self.parts, typical, common=_COMMON, ratio=_RATIO)
+        found = scales.climb(np.full(count, common.scale))
         return found, common.estimate.theta
 
 
@@ -187,16 +189,28 @@ class ScalesOfBlocks:
     In each block the answers depend on the span of its differences only, which may have fewer dimensions.
 
     Args:
-        terms: The answers.
+        differences: Differences to the chosen alternatives, (n, K - 1, d).
+        offsets: Their offsets, (n, K - 1), or None.
         parts: The blocks.
-        typical: Median of s_b^2 under its log-normal prior.
+        typical: Medians of s_b^2 under their log-normal prior, (B,).
+        common: Deviation of the log of a common factor of all s_b^2 under that prior.
+        ratio: Deviation of the log of each s_b^2 beside it.
     """
 
-    def __init__(self, terms: Terms, parts: Sequence[slice], typical: float) -> None:
-        differences, self._offsets = answer_differences(terms)
+    def __init__(
+        self,
+        differences: Floats,
+        offsets: Floats | None,
+        parts: Sequence[slice],
+        typical: Floats,
+        *,
+        common: float,
+        ratio: float,
+    ) -> None:
+        self._offsets = offsets
         shape, reduced = differences.shape[:2], []
         for part in parts:
-            rows = differences[:, :, part].reshape(-1, part.stop - part.start)
+            rows = differences[:, :, part].reshape(shape[0] * shape[1], part.stop - part.start)
             if len(rows) < rows.shape[1]:
                 rows = np.ascontiguousarray(qr(rows.T, mode="r")[0][: len(rows)].T)
             reduced.append(rows.reshape(*shape, rows.shape[1] if len(rows) else 1))
@@ -205,7 +219,7 @@ class ScalesOfBlocks:
         self._base = GaussianPrior.isotropic(self._rows.shape[2], 1.0)
         self._typical = np.log(typical)
         count = len(parts)
-        self._precision = np.linalg.inv(_RATIO**2 * np.eye(count) + _SPREAD**2 * np.ones((count, count)))
+        self._precision = np.linalg.inv(ratio**2 * np.eye(count) + common**2 * np.ones((count, count)))
 
     def log_evidence(self, log_scales: Floats) -> tuple[float, Floats]:
         """Laplace log evidence, and its derivatives by the logs of the scales, (B,)."""
@@ -225,7 +239,8 @@ class ScalesOfBlocks:
             pull = self._precision @ away
             return 0.5 * float(away @ pull) - value, pull - slopes
 
-        bounds = [(self._typical + np.log(BOUNDS[0]), self._typical + np.log(BOUNDS[1]))] * len(self._parts)
+        low, high = (self._typical + np.log(bound) for bound in BOUNDS)
+        bounds = list(zip(low, high, strict=True))
         found = minimize(
             loss, np.log(start), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-6, "gtol": 1e-3}
         )

@@ -7,7 +7,7 @@ prior's precision (MacKay, 1992): see ``Posterior.from_estimate``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -117,13 +117,23 @@ class Posterior:
         precision = partial(_with_squares, self.precision, rows)
         if not _is_cheaper(self.dimension, len(rows)):
             return Posterior(mean, precision())
-        later = object.__new__(Posterior)
+        return Posterior.from_root(mean, _updated_root(self.inverse_factor, rows), precision)
+
+    @classmethod
+    def from_root(cls, mean: Floats, root: Floats, precision: Floats | Callable[[], Floats]) -> Posterior:
+        """The Gaussian of which ``inverse_factor`` is known; nothing is checked.
+
+        Args:
+            mean: (d,).
+            root: Lower triangular R with covariance R' R, (d, d).
+            precision: (d, d), or a function that makes it.
+        """
+        made = object.__new__(cls)
         for name, value in (("mean", mean), ("precision", precision), ("_factor", None)):
-            object.__setattr__(later, name, value)
-        root = _updated_root(self.inverse_factor, rows)
+            object.__setattr__(made, name, value)
         root.flags.writeable = False
-        later.__dict__["inverse_factor"] = root
-        return later
+        made.__dict__["inverse_factor"] = root
+        return made
 
     @property
     def dimension(self) -> int:

@@ -53,6 +53,7 @@ PRIORS: dict[str, PriorEntry] = {
     "embeddings": PriorEntry(f"{_ROOM}.scaled_prior:embeddings_prior", True),
     "ridge": PriorEntry(f"{_ROOM}.scaled_prior:ridge_prior", uses_features=False),
     "blocks": PriorEntry(f"{_ROOM}.blocks:BlocksPrior", True),
+    "items": PriorEntry(f"{_ROOM}.items:ItemsPrior", True),
     "gp": PriorEntry(f"{_ROOM}.gaussian_process:GaussianProcessPrior", True, needs=("sklearn",)),
 }
 

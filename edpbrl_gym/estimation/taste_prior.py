@@ -82,6 +82,7 @@ class TastePrior(ABC):
         is_fixed: Whether theta alone is learnt, no scale and no weights: rules of the literature then estimate from all
             answers before every question.
         fallback_weight: Its prior weight as the fallback of a population; 0: it is none.
+        own: Coordinates of theta that are about one item each, and say nothing about other options; None: none are.
         space: Names the features that ``feature_map`` makes; "": theta is about the options' own features.
     """
 
@@ -90,6 +91,7 @@ class TastePrior(ABC):
     provenance: Mapping[str, Any] = {}
     is_fixed: ClassVar[bool] = False
     fallback_weight: ClassVar[float] = 0.0
+    own: slice | None = None
     space: str = ""
 
     @property

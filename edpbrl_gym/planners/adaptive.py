@@ -91,7 +91,8 @@ class AdaptivePlanner(TrackedPlanner):
             precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
             "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
             or "mutual" information. None: "mutual" under a population of several types and for ratings, else "trace" on
-            a pool, "information" in prompts of several steps.
+            a pool ("variance" under a prior with deviations of
+            items), "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
             a pool (fewer on one of over 625 K items), else one.
@@ -152,7 +153,7 @@ class AdaptivePlanner(TrackedPlanner):
         self._prompts = None
         if isinstance(options, PromptFeatures):
             self._prompts = PlannedPrompts(options, self._tokens, self.num_options)
-        self._contrasts = _contrasts(self._tokens) if self.score == "variance" else None
+        self._contrasts = _contrasts(self._tokens, prior.own) if self.score == "variance" else None
         self._lowers_variance = self.score in ("trace", "variance")
         self.reset()
 
@@ -273,7 +274,7 @@ class AdaptivePlanner(TrackedPlanner):
         self._tokens = [check_array(rows, "features", shape=shape, hint="one row for each item").astype(np.float32)]
         self._lists = {}
         if self._contrasts is not None:
-            self._contrasts = _contrasts(self._tokens)
+            self._contrasts = _contrasts(self._tokens, self.prior.own)
 
     def think(self) -> None:
         """Precompute while the person looks at the options.
@@ -288,6 +289,8 @@ class AdaptivePlanner(TrackedPlanner):
         """The acquisition function of the next question, with draws of ``rng``, not yet prepared for candidates."""
         posterior = self._taste.planned
         draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
+        if self.mode == "best" and self.prior.own is not None:
+            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._rivals(posterior, rng))
         if self.mode == "best":
             return ExpectedBest(draws)
         if not self.model.relative:
@@ -299,6 +302,13 @@ class AdaptivePlanner(TrackedPlanner):
         if self.score == "information":
             return ExpectedInformation(draws, posterior.inverse_factor)
         return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
+
+    def _rivals(self, posterior, rng) -> Floats:
+        draws = posterior.draws(128, rng)[:, : self.prior.own.start]
+        rows = self._tokens[0][:, : self.prior.own.start].astype(float)
+        best = rows[(rows @ draws.T).argmax(axis=0)]
+        factor = (best - best.mean(axis=0)).T / np.sqrt(len(best))
+        return np.pad(factor, ((0, self._tokens[0].shape[1] - len(factor)), (0, 0)))
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""
@@ -335,6 +345,8 @@ class AdaptivePlanner(TrackedPlanner):
 def _default_score(prior: TastePrior, pool: bool, draws: int | None, model: AnswerFormat) -> Score:
     if (prior.types > 1 or not model.relative) and (draws is None or draws > 1):
         return "mutual"
+    if prior.own is not None:  # not the variances of deviations, which say nothing about other items
+        return "variance"
     return "trace" if pool else "information"
 
 
@@ -358,12 +370,17 @@ def _tables(options: OptionFeatures, dimension: int) -> tuple[list[NDArray[np.fl
     return list(tables), lists
 
 
-def _contrasts(tables: Sequence[NDArray[np.float32]]) -> Floats:
-    """B with B B' the second moment of the difference of two random tokens of a random step, (d, r)."""
+def _contrasts(tables: Sequence[NDArray[np.float32]], own: slice | None) -> Floats:
+    """B with B B' the second moment of the difference of two random tokens of a random step, (d, r).
+
+    What is about one item each (``TastePrior.own``, the last coordinates) is left out.
+    """
+    kept = tables[0].shape[1] if own is None else own.start
     moments = [
-        2.0 * np.cov(table, rowvar=False, bias=True, dtype=np.float64).reshape(2 * table.shape[1:]) for table in tables
+        2.0 * np.cov(table[:, :kept], rowvar=False, bias=True, dtype=np.float64).reshape(kept, kept) for table in tables
     ]
-    return positive_semidefinite_factor(np.mean(moments, axis=0), "the tokens' second moment")
+    factor = positive_semidefinite_factor(np.mean(moments, axis=0), "the tokens' second moment")
+    return np.pad(factor, ((0, tables[0].shape[1] - kept), (0, 0)))
 
 
 @functools.lru_cache(maxsize=4)

@@ -33,7 +33,7 @@ def test_the_derivatives_are_those_of_finite_differences(count):
     best = (answer_terms((options, rng.integers(4, size=count))),)
     orders = [Response.ranking(rng.permutation(4).tolist()) for _ in range(count)]
     for terms in (*best, answer_terms((options, orders), Ranking())):
-        search = ScalesOfBlocks(terms, parts, 0.5)
+        search = ScalesOfBlocks(*answer_differences(terms), parts, np.full(len(parts), 0.5), common=3.0, ratio=1.0)
         at, step = np.array([-0.7, 0.4, 1.5]), 1e-4
         _, slopes = search.log_evidence(at)
         for number, unit in enumerate(np.eye(3)):
@@ -46,7 +46,7 @@ def test_the_evidence_is_that_of_the_gaussian_with_these_scales():
     terms, scales = answer_terms((options, choices)), np.array([0.3, 2.0])
     prior = GaussianPrior.from_precision(np.diag(1 / np.repeat(scales, [4, 5])))
     expected = WhitenedAnswers(*answer_differences(terms), prior).log_evidence(1.0)
-    found, _ = ScalesOfBlocks(terms, (slice(0, 4), slice(4, 9)), 1.0).log_evidence(np.log(scales))
+    found, _ = ScalesOfBlocks(*answer_differences(terms), (slice(0, 4), slice(4, 9)), np.ones(2), common=3.0, ratio=1.0).log_evidence(np.log(scales))
     assert found == pytest.approx(expected, abs=1e-5)
 
 

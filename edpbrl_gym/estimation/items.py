@@ -1,0 +1,224 @@
+"""A prior for a pool of items that a person meets again: a linear taste, and a deviation of each item that stays.
+
+A person's liking of a picture has a part that its features do not see, and that is the same whenever this picture is
+shown. Under a taste that is linear in the features this part is taken for taste where an item is asked about again and
+again. So the utility of item i with features x_i is
+
+    u_i = theta . phi(x_i) + e_i,    theta_b ~ N(0, s_b^2 I),    e_i ~ N(0, t^2),
+
+with phi the components of `BlocksPrior`, in which s_b^2 is the variance of a block's utility over the pool. An option's
+features become phi(x) and a column for each item, so that the taste is linear in them and everything that holds for a
+Gaussian prior holds here. The scales s_b and t maximise the Laplace evidence times a log-normal prior. That prior comes
+from other people: ratings of pictures by 85 people of three studies (docs/people.md).
+
+The columns of items that were never shown are independent of all answers. They are left out of every computation, and
+put back with their prior variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+
+from edpbrl_gym._arrays import AnyFloats, Floats
+from edpbrl_gym._threads import one_blas_thread
+from edpbrl_gym._validation import check_array
+from edpbrl_gym.estimation.blocks import BlocksPrior, ScalesOfBlocks
+from edpbrl_gym.estimation.map_estimate import Data, Estimate, answer_differences, answer_terms
+from edpbrl_gym.estimation.posterior import Posterior
+from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.taste_prior import Described, TastePrior
+from edpbrl_gym.estimation.whitened import WhitenedAnswers
+from edpbrl_gym.features.base import hash_arrays, hash_settings
+from edpbrl_gym.likelihood import AnswerFormat, Terms
+
+__all__ = ["ItemsFit", "ItemsPrior"]
+
+_TASTE, _DEVIATION = 3.0, 1.2  # medians of the sum of s_b^2 and of t^2
+_COMMON, _RATIO = 1.0, 1.0  # deviations of the logs of their common factor, and of each from it
+_SAME = 1e-3  # distance of the same item's components from two encodings, relative to that of neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class ItemsFit:
+    """The estimate under the scales with the highest evidence.
+
+    Attributes:
+        estimate: Of theta and of the deviations of all items, (d,).
+        log_evidence: Laplace log evidence of the answers.
+        scales: s_b^2 of each block, and t^2, (B + 1,).
+        posterior: Laplace's posterior.
+    """
+
+    estimate: Estimate
+    log_evidence: float
+    scales: Floats
+    posterior: Posterior = field(repr=False)
+    hedged = 1  # no later parts
+
+    @property
+    def parts(self) -> tuple[ItemsFit]:
+        """This one."""
+        return (self,)
+
+    @property
+    def weights(self) -> Floats:
+        """1, (1,)."""
+        return np.ones(1)
+
+    @property
+    def mean(self) -> Floats:
+        """The estimate, (d,)."""
+        return self.estimate.theta
+
+    @property
+    def planned(self) -> Posterior:
+        """The posterior."""
+        return self.posterior
+
+
+class ItemsPrior(TastePrior):
+    """The prior of this module.
+
+    Args:
+        features: Features of the items of the pool, (N, D); or the rows of ``landmarks``, if ``mapped``.
+        blocks: As of `BlocksPrior`.
+        power: As of `BlocksPrior`.
+        components: As of `BlocksPrior`.
+        mapped: Number of items, the last ones of ``features``, where these are the landmarks of such a prior.
+
+    Raises:
+        ValueError: As for `BlocksPrior`.
+    """
+
+    label = "items"
+
+    def __init__(
+        self,
+        features: ArrayLike,
+        *,
+        blocks: Sequence[int] | None = None,
+        power: float = 0.75,
+        components: int = 100,
+        mapped: int | None = None,
+    ) -> None:
+        rows = check_array(features, "features", shape=("N", "D"))
+        known = 0 if mapped is None else len(rows) - mapped
+        self._blocks = BlocksPrior(
+            rows[:known] if known else rows, blocks=blocks, power=power, components=components, mapped=known > 0
+        )
+        self._items = rows[known:]
+        places = self._blocks.feature_map(self._items)
+        self._tree = cKDTree(places)
+        nearest = self._tree.query(places, k=2)[0][:, 1] if len(places) > 1 else np.ones(1)
+        self._same = _SAME * float(np.median(nearest))
+        size = self._blocks.dimension
+        self.own = slice(size, size + len(self._items))
+        self._parts = (*self._blocks.parts, self.own)
+        count = len(self._blocks.parts)
+        self._typical = np.append(np.full(count, _TASTE / count), _DEVIATION)
+        self.options = {"blocks": list(self._blocks.blocks), "mapped": len(self._items)}
+        self.space = hash_settings([self.options, hash_arrays({"landmarks": self.landmarks})])
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the map."""
+        return self.space
+
+    @property
+    def dimension(self) -> int:
+        """Number of components, and of items."""
+        return self.own.stop
+
+    @cached_property
+    def landmarks(self) -> Floats:
+        """Those of the map to components, and the items, (c + 1 + N, D)."""
+        return np.concatenate([self._blocks.landmarks, self._items])
+
+    def feature_map(self, rows: AnyFloats) -> AnyFloats:
+        """Components of features (..., D) and columns of the items, (..., d); zeros where it is no item of the pool.
+
+        Raises:
+            ValueError: Another number of features.
+        """
+        components = self._blocks.feature_map(rows)
+        flat = components.reshape(-1, components.shape[-1])
+        distance, item = self._tree.query(flat) if len(flat) else (np.zeros(0), np.zeros(0, dtype=int))
+        mapped = np.zeros((len(flat), self.dimension))
+        mapped[:, : self.own.start] = flat
+        known = np.flatnonzero(distance <= self._same)
+        mapped[known, self.own.start + item[known]] = 1.0
+        return mapped.reshape(*components.shape[:-1], self.dimension)
+
+    def start(self) -> Posterior:
+        """The prior at the medians of the scales."""
+        variances = self._variances(self._typical, np.arange(self.dimension))
+        return GaussianPrior.from_root(
+            np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(self.dimension)
+        ).start()
+
+    def fit(self, data: Data, *, model: AnswerFormat | None = None) -> ItemsFit:
+        """Choose the scales by the evidence of answers about features of ``feature_map``, and estimate.
+
+        Raises:
+            TypeError, ValueError: As for ``fit_prior``.
+        """
+        with one_blas_thread():  # many small products
+            terms = answer_terms(data, model)
+            differences, offsets = answer_differences(terms)
+            shown = differences[:, :, self.own].any(axis=(0, 1))
+            used = np.append(np.arange(self.own.start), self.own.start + np.flatnonzero(shown))
+            differences = differences[:, :, used]
+            parts = (*self._parts[:-1], slice(self.own.start, len(used)))
+            scales = ScalesOfBlocks(
+                differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO
+            ).climb(self._typical)
+            variances = self._variances(scales, used)
+            base = GaussianPrior.from_root(
+                np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(len(used))
+            )
+            found, _, evidence = WhitenedAnswers(differences, offsets, base).estimate(1.0)
+            return self._whole(found, evidence, scales, used)
+
+    def fit_planned(self, terms: Terms) -> Posterior:
+        """``fit(terms).planned``."""
+        return self.fit(terms).planned
+
+    def described(self, fit: ItemsFit) -> Described:
+        """By the shares of the blocks and of the deviations."""
+        facts: dict[str, Any] = {"prior": "items", "prior_options": self.options, "scales": fit.scales.tolist()}
+        facts |= {"scale_from": "answers", "log_evidence": fit.log_evidence}
+        shares = [f"{share:.0%}" for share in fit.scales / fit.scales.sum()]
+        return Described(f"items (features {', '.join(shares[:-1])}, each item's own {shares[-1]})", facts)
+
+    def _variances(self, scales: Floats, used: NDArray[np.intp]) -> Floats:
+        """Prior variances of some coordinates."""
+        variances = np.empty(self.dimension)
+        for part, scale in zip(self._parts, scales, strict=True):
+            variances[part] = scale
+        return variances[used]
+
+    def _whole(self, found: Estimate, evidence: float, scales: Floats, used: NDArray[np.intp]) -> ItemsFit:
+        """A fit with all coordinates, of one with those that the answers are about."""
+        small = Posterior.from_estimate(found)
+        mean = np.zeros(self.dimension)
+        mean[used] = small.mean
+        deviation = float(np.sqrt(scales[-1]))
+        root = _scattered(small.inverse_factor, used, deviation, self.dimension)
+        precision = partial(_scattered, small.precision, used, 1.0 / deviation**2, self.dimension)
+        whole = replace(found, theta=mean, precision=precision)
+        return ItemsFit(whole, evidence, scales, Posterior.from_root(mean, root, precision))
+
+
+def _scattered(matrix: Floats, used: NDArray[np.intp], rest: float, dimension: int) -> Floats:
+    """A matrix of the used coordinates among all, the others on the diagonal."""
+    whole = np.zeros((dimension, dimension))
+    np.fill_diagonal(whole, rest)
+    whole[np.ix_(used, used)] = matrix
+    return whole
