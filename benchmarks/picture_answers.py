@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import make_parser, show
-from benchmarks.picture_tastes import TASTES
+from benchmarks.picture_tastes import FRESH, TASTES
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.features import MemoEncoder, TextEncoder, load_encoder
 from edpbrl_gym.features.images import PICTURE_FEATURES
@@ -69,7 +69,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     for name, value in (("seeds", 8), ("pool", 250), ("held-out", 150), ("answers", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--tastes", nargs="+", choices=list(TASTES), default=list(TASTES))
+    parser.add_argument("--tastes", nargs="+", choices=[*TASTES, *FRESH], default=[*TASTES, *FRESH])
     parser.add_argument("--cache", type=Path, default=default_cache_folder(), help="folder of posters and features")
     options = parser.parse_args()
     items = prompt_pool(load_vocabulary("posters"), options.pool + options.held_out, seed=0).tokens[0]
@@ -80,7 +80,7 @@ def main() -> None:
     pictures[PICTURE_FEATURES].encode(items, progress=True)
     rows = []
     for taste in options.tastes:
-        raw = np.array([TASTES[taste](one.path.read_bytes()) for one in renderer.render(items)])
+        raw = np.array([(TASTES | FRESH)[taste](one.path.read_bytes()) for one in renderer.render(items)])
         utilities = STEEPNESS * (raw - raw.mean()) / raw.std()
         known = dict(zip(items, utilities, strict=True))
         for kind, spec in KINDS:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TASTES", "calm", "fine", "lab", "measures", "symmetric", "warm"]
+__all__ = ["FRESH", "TASTES", "calm", "fine", "lab", "measures", "symmetric", "warm"]
 
 _HEIGHT = 96  # pixels, at which a picture is measured
 _TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
@@ -92,5 +92,7 @@ def fine(picture: Any) -> float:
     return float(np.hypot(down, across).mean())
 
 
-TASTES: dict[str, Callable[[Any], float]] = {"calm": calm, "warm": warm, "symmetric": symmetric, "fine": fine}
+TASTES: dict[str, Callable[[Any], float]] = {"calm": calm, "warm": warm}
 """Name -> taste."""
+FRESH: dict[str, Callable[[Any], float]] = {"symmetric": symmetric, "fine": fine}
+"""Those that no encoder was made after."""
