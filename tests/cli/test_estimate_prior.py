@@ -140,7 +140,7 @@ def test_the_built_in_vocabulary_is_never_taken_for_another(study, comparisons, 
     assert "phrases of the options (--vocabulary gives others)" in capsys.readouterr().out
     assert main(["estimate", str(tmp_path / "silent.parquet"), "--prior", "ridge", *out]) == 0
     assert load_taste(tmp_path / "theta").vocabulary() is None
-    built_in = load_vocabulary()
+    built_in = load_vocabulary("posters")  # the smallest
     texts = [[built_in.prompt(tokens) for tokens in question] for question in ([[0, 1], [2, 3]], [[4], [5]])]
     asked = {f"option_{k + 1}": [question[k] for question in texts] for k in range(2)}
     pandas.DataFrame({**asked, "choice": [1, 2]}).to_csv(tmp_path / "plain.csv", index=False)
