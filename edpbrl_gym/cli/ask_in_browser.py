@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.ask_folder import OPENING, SESSION, TASTE, AskSettings, begun, open_session, write_settings
-from edpbrl_gym.cli.console import bad_arguments, command, output, shown
+from edpbrl_gym.cli.console import bad_arguments, command, output, shown, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
@@ -164,10 +163,11 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
     from edpbrl_gym.asking.conversation import Conversation
     from edpbrl_gym.asking.opening import Opening
     from edpbrl_gym.likelihood import make_format
-    from edpbrl_gym.study.web.server import make_server
+    from edpbrl_gym.study.web.server import listen, make_server
 
     out = options.out
-    with bad_arguments(), _listening(options.port) as listening, _terminable():
+    with bad_arguments(), listen("127.0.0.1", options.port) as listening, sigterm_as_interrupt():
+        listening.listen()
         levels = {} if settings.levels is None else {"levels": settings.levels}
         format = make_format(settings.format.replace("-", "_"), **levels)
         check_count(settings.num_options, "num_options (K)", minimum=format.asked)
@@ -255,31 +255,3 @@ def has_display() -> bool:
     if "SSH_CONNECTION" in os.environ:
         return False
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-@contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
-    """A socket that listens on this machine alone."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with closing(listening):
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ValueError(f"Expected a free port, can't listen at {port} ({error}); choose another --port") from None
-        listening.listen()
-        yield listening
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """End as after Ctrl-C where the process is asked to end, so that what was learnt is written."""
-
-    def terminated(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -170,8 +170,8 @@ def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int
     return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options)
 
 
-def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:
+def make_pictures(config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None) -> Pictures:
     """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``."""
-    renderer = study_renderer(config, settings)
+    renderer = study_renderer(config, settings, budget=budget)
     renderer.renderer.load()  # before people wait
     return Pictures(renderer, settings.seed)
