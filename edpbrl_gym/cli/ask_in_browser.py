@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -69,7 +70,7 @@ class _Asked:
             return self.whole
         if settings.subject is not None:
             self.whole = self.whole.with_subject(settings.subject)
-        return prompt_pool(self.whole, min(settings.pool, _most(self.whole)), settings.seed)
+        return prompt_pool(self.whole, min(settings.pool, math.prod(self.whole.sizes)), settings.seed)
 
     def _paid(self, renderer: CachedRenderer) -> Any:
         """What a person is asked before a service draws."""
@@ -148,12 +149,6 @@ def _shape(settings: dict[str, Any]) -> str:
     if not isinstance(width, int) or not isinstance(height, int):
         return "square"
     return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
-
-
-def _most(vocabulary: Vocabulary) -> int:
-    import math
-
-    return math.prod(vocabulary.sizes)
 
 
 def ask_in_browser(options: Ask, settings: AskSettings) -> None:

@@ -21,7 +21,7 @@ from tests.helpers.picture_files import made_picture
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 
-PEOPLE = 6
+PEOPLE = 4
 TESTED = SMALL.replace("repeated = 2", "repeated = 2\ntest = 2")
 PICTURES = '[pictures]\nrenderer = "tests.helpers.renderers:Picky"\nseed = 4\n'
 
