@@ -49,8 +49,8 @@ _FORMAT = "edpbrl-gym ask 1"
 class AskSettings:
     """What the questions are about; the same as long as they go on. ``prior`` is a name, or a population's file.
 
-    ``pool`` is the number of prompts that are drawn ahead, ``pictures`` a folder of pictures, ``renderer`` who draws,
-    with its options.
+    ``pool`` is the number of prompts that are drawn ahead, ``left_out`` those of them that have no picture to learn
+    from, ``pictures`` a folder of pictures, ``renderer`` who draws, with its options.
     """
 
     vocabulary: str = "images"
@@ -68,6 +68,7 @@ class AskSettings:
     renderer: str | None = None
     renderer_options: dict[str, Any] | None = None
     features: str | None = None
+    left_out: list[str] | None = None
 
     def document(self) -> dict[str, Any]:
         """The settings for the file; those that came later where they are given."""
@@ -82,6 +83,7 @@ _LATER = {
     "renderer": str,
     "renderer_options": dict,
     "features": str,
+    "left_out": list,
 }
 """Settings that a file may lack, which then are None."""
 
