@@ -49,8 +49,8 @@ _FORMAT = "edpbrl-gym ask 1"
 class AskSettings:
     """What the questions are about; the same as long as they go on. ``prior`` is a name, or a population's file.
 
-    ``pool`` is the number of prompts that are drawn ahead, ``pictures`` a folder of pictures, ``renderer`` who draws,
-    with its options.
+    ``pool`` is the number of prompts that are drawn ahead, ``left_out`` those of them that have no picture to learn
+    from, ``pictures`` a folder of pictures, ``renderer`` who draws, with its options.
     """
 
     vocabulary: str = "images"
@@ -68,9 +68,10 @@ class AskSettings:
     renderer: str | None = None
     renderer_options: dict[str, Any] | None = None
     features: str | None = None
+    left_out: list[str] | None = None
 
 
-_KINDS = {"levels": int, "pool": int, "renderer_options": dict}
+_KINDS = {"levels": int, "pool": int, "renderer_options": dict, "left_out": list}
 """Types of settings that may be None; of all others it is a text."""
 
 

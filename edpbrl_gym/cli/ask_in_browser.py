@@ -11,6 +11,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.ask_folder import OPENING, SESSION, TASTE, AskSettings, begun, open_session, write_settings
@@ -39,6 +40,7 @@ class _Asked:
         from edpbrl_gym.study.pictures import Pictures
 
         self.options, self.settings = options, settings
+        self.stopped = False
         self.whole: Vocabulary | None = None  # of which the pool are prompts
         self.existing: PicturePool | None = None  # where the pictures are those of a folder
         self.renderer: CachedRenderer | None = None
@@ -46,10 +48,12 @@ class _Asked:
         self.pool = self._pool()
         if settings.renderer is not None:
             from edpbrl_gym.asking.pool_pictures import PoolPictures
+            from edpbrl_gym.workers import LocalProcesses
 
             drawing = options.drawing
-            self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {})
-            drawn = Pictures(self.renderer, settings.seed, rests=not self.by_items)  # the session waits for all then
+            workers = LocalProcesses() if settings.renderer == "posters" else None  # drawing them holds Python's lock
+            self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {}, workers)
+            drawn = Pictures(self.renderer, settings.seed)
             exist = str(settings.renderer).startswith("folder:")
             shape = "mixed" if exist else _shape(self.renderer.describe())
             self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)
@@ -95,7 +99,7 @@ class _Asked:
         return self.settings.features in ("picture", "both")
 
     def encoder(self) -> TextEncoder:
-        """The encoder of the items."""
+        """The encoder of the items; those that have no picture to learn from are named, and leave the pool."""
         from edpbrl_gym.features import load_encoder
 
         if not self.by_items:
@@ -105,13 +109,33 @@ class _Asked:
         if self.existing is not None:
             drawn = self.existing.encoder()
         else:
-            assert self.renderer is not None and self.pictures is not None
-            # drawn before: the encoder would keep the renderer from the page
-            self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
+            assert self.renderer is not None
+            self._leave_out()
             drawn = drawn_by(self.renderer, seed=self.settings.seed)
         if self.settings.features == "picture":
             return drawn
         return features_of("both", load_encoder(self.settings.encoder), drawn)
+
+    def _leave_out(self) -> None:
+        """Draw the pool, before the encoder would keep the renderer from the page; forget prompts without a picture."""
+        pictures = self.pictures
+        assert pictures is not None
+        goes_on = (self.options.out / SESSION).exists()
+        known = self.settings.left_out or [] if goes_on else []
+        texts = [text for text in self.pool.tokens[0] if text not in known]
+        refused = pictures.wait(texts, lambda: self.stopped and pictures.paid is not None, soon=False)
+        if pictures.paid is not None:
+            raise ValueError(
+                f"Expected {len(texts)} pictures to learn from, got none so far; agree to them on the page"
+            )
+        if not goes_on:
+            for text, why in refused.items():
+                output().print(f" Left out: {text}: {why}", soft_wrap=True)
+            known = list(refused)
+            self.settings = replace(self.settings, left_out=known or None)
+            write_settings(self.options.out, self.settings)
+        kept = tuple(text for text in self.pool.tokens[0] if text not in known)
+        self.pool = type(self.pool)(self.pool.names, (kept,))
 
     def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
         """Write what was learnt."""
@@ -132,7 +156,8 @@ class _Asked:
         from edpbrl_gym.asking.ending import keep_pictures
 
         if self.pictures is not None:
-            self.pictures.wait([one.text for one in ending.best], stopping)
+            shown = [text for texts in ending.answers.texts or [] for text in texts] if self.pictures.at_once else []
+            self.pictures.wait(list(dict.fromkeys([one.text for one in ending.best] + shown)), stopping)
         png = (lambda text: None) if self.pictures is None else self.pictures.png
         subject = self.settings.subject
         keep_pictures(ending, self.options.out, png, title=subject or "", subject=subject)
@@ -183,7 +208,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
 
             def make() -> Session:
                 encoder = asked.encoder()
-                return open_session(out, settings, format, asked.pool, encoder, progress=False)
+                return open_session(out, asked.settings, format, asked.pool, encoder, progress=False)
 
             conversation = Conversation(
                 format,
@@ -192,7 +217,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
                 conclude=asked.conclude,
                 publish=asked.publish,
                 opening=opening,
-                ahead=(lambda texts: False) if asked.pictures is None else asked.pictures.ahead,
+                pictures=asked.pictures,
                 failed=stop,
                 questions=options.questions,
             )
@@ -209,7 +234,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
             threading.Timer(_PATIENCE, conversation.start).start()
             with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
                 server.run(sockets=[listening])
-            console = output()
+            console, asked.stopped = output(), True
             console.print(" Stopping. What was learnt is being written ...")
             ending = conversation.close()
             if conversation.session is not None:
