@@ -84,8 +84,11 @@ class Page:
         self.first = time.monotonic() - begin
 
     def pictures(self) -> list[bytes]:
-        """The pictures of the question."""
-        return [base64.b64decode(one) for one in self.page.evaluate(_PICTURES)]
+        """The pictures of the question, as PNG."""
+        from resvg_py import svg_to_bytes
+
+        scenes = [base64.b64decode(one).decode() for one in self.page.evaluate(_PICTURES)]
+        return [bytes(svg_to_bytes(svg_string=one, skip_system_fonts=True)) for one in scenes]
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,13 @@ from edpbrl_gym.likelihood import AnswerFormat, Response
 
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
+    from edpbrl_gym.asking.pool_pictures import PoolPictures
     from edpbrl_gym.session import Session
 
 __all__ = ["Asked", "Certainty", "Conversation"]
 
 _AHEAD = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40, 50, 60, 70)  # further questions of the forecast
+_PAUSE = 0.4  # seconds in which the next question comes to the page before anything else is computed
 _OUTCOMES = 8  # of answers whose next question is computed ahead, at most
 
 
@@ -37,6 +39,8 @@ class Asked:
     """Key of the question whose answer can be taken back."""
     following: tuple[str, ...] = ()
     """Texts of the next question, where it does not depend on the answer."""
+    ready: bool = True
+    """Whether all of it can be seen, so that it can be answered."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Conversation:
             session.
         publish: Writes what takes longer, such as pictures; it is given a function that says whether to hurry.
         opening: The first questions; None: the session goes on.
-        ahead: Is told texts that may be shown next; returns whether it is of use to be told more.
+        pictures: Pictures of the options; an option whose picture is refused gives way to another item of the pool
+            before the question can be answered. None: texts are shown.
         failed: Is called where the session could not be made.
         questions: Number of questions after which to end; None: the person says when.
     """
@@ -97,7 +102,7 @@ class Conversation:
         conclude: Callable[[Session, AbstractContextManager[object]], Ending | None],
         publish: Callable[[Ending, Callable[[], bool]], object] = lambda ending, stopping: None,
         opening: Opening | None = None,
-        ahead: Callable[[Sequence[str]], bool] = lambda texts: False,
+        pictures: PoolPictures | None = None,
         failed: Callable[[BaseException], object] = lambda error: None,
         questions: int | None = None,
     ) -> None:
@@ -105,12 +110,13 @@ class Conversation:
         self.opening = opening
         self.session: Session | None = None
         self.failure: BaseException | None = None
-        self._make, self._keep, self._ahead, self._failed = make, keep, ahead, failed
+        self._make, self._keep, self._pictures, self._failed = make, keep, pictures, failed
         self._conclude, self._publish = conclude, publish
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._answers = _Answers()
         self._key = secrets.token_urlsafe(9)
+        self._seen = False  # whether all of the question on the page could be seen
         self._certainty: tuple[int, Certainty | None] = (-1, None)
         self._version = 0  # of the answers
         self._ending: tuple[int, Ending | None] | None = None
@@ -136,13 +142,11 @@ class Conversation:
             state = self._state
             if state is None:
                 return None
-            following: tuple[str, ...] = ()
+            texts, following = self._shown(), tuple[str, ...]()
             if state is self.opening:
-                texts, following = self.opening.texts(self.opening.ask()), self.opening.texts(self.opening.following())
-            else:
-                texts = state.ask().texts
+                following = self.opening.texts(self.opening.following())
             keys = self._answers.keys
-            return Asked(state.answered, self._key, texts, keys[-1] if keys else None, following)
+            return Asked(state.answered, self._key, texts, keys[-1] if keys else None, following, self._seen)
 
     def answer(self, key: str, response: Response) -> bool:
         """Answer a question; when this returns, the answer is on the disk.
@@ -154,12 +158,11 @@ class Conversation:
             state = self._state
             if key != self._key or state is None:
                 return self._answers.told.get(key) == response
-            if state is not self.opening:
-                state.ask()  # the one on the page; after a restart it is not pending yet
+            state.ask()  # in a session the question is asked once it was seen
             state.tell(response)
             self._answers.keys.append(key)
             self._answers.told[key] = response
-            self._went_on()
+            self._went_on(seen=False)
             return True
 
     def undo(self, key: str) -> bool:
@@ -170,7 +173,7 @@ class Conversation:
                 return False
             state.undo()
             self._answers.told.pop(keys.pop(), None)
-            self._went_on()
+            self._went_on(seen=True)
             return True
 
     @property
@@ -233,11 +236,24 @@ class Conversation:
         """What asks: the session, or the opening before it is there."""
         return self.opening if self.session is None else self.session
 
-    def _went_on(self) -> None:
+    def _went_on(self, *, seen: bool) -> None:
         self._version += 1
-        self._key = secrets.token_urlsafe(9)
-        self._state.ask()
+        self._key, self._seen = secrets.token_urlsafe(9), seen
+        self._shown()
         self._changed.notify_all()
+
+    def _shown(self) -> tuple[str, ...]:
+        """The options of the question on the page, with others in the place of those whose pictures are refused."""
+        state, pictures, is_opening = self._state, self._pictures, self._state is self.opening
+        texts: tuple[str, ...] = state.texts(state.ask()) if is_opening else state.maker.texts(state.choose())
+        if pictures is not None and not self._seen:
+            pool = (state.pool if is_opening else state.vocabulary).tokens[0]
+            others = pictures.without_refused(texts, pool)
+            if others != texts:
+                state.substitute([pool.index(text) for text in others])
+                texts, self._key = others, secrets.token_urlsafe(9)
+        self._seen = self._seen or pictures is None or all(map(pictures.drawn, texts))
+        return texts
 
     # the thread
 
@@ -257,12 +273,15 @@ class Conversation:
         session = self._make()
         with self._changed:
             if self.opening is not None:
-                session.replay(self.opening.events(session.maker), exact=False)
+                self._shown()
+                session.replay(list(self.opening.events(session.maker)), exact=False)
                 self._keep(session)
+                session.substitute(self.opening.tokens(session.answered, session.vocabulary))
                 self.opening.close(delete=True)
             else:
                 self._answers.keys = [secrets.token_urlsafe(9) for _ in range(session.answered)]
-                session.ask()
+                self._seen = session.pending is not None
+                session.choose()
             self.session = session
             self._changed.notify_all()
 
@@ -271,6 +290,7 @@ class Conversation:
         with self._changed:
             while not (self._closing or self._wanted or self._certainty[0] != self._version):
                 self._changed.wait()
+            self._changed.wait_for(lambda: self._closing or self._wanted, _PAUSE)
             return not self._closing
 
     def _think(self) -> None:
@@ -286,22 +306,21 @@ class Conversation:
 
     def _look_ahead(self, session: Session, version: int) -> None:
         """Tell which texts the next question has, for each answer that may come."""
-        outcomes = self.format.outcomes(session.num_options)
-        if len(outcomes) > _OUTCOMES or not self._ahead(()):
+        outcomes, pictures = self.format.outcomes(session.num_options), self._pictures
+        if len(outcomes) > _OUTCOMES or pictures is None or not pictures.ahead(()):
             return
         for outcome in outcomes:
             with self._lock:
                 if version != self._version or self._closing:
                     return
-                question, planner = session.ask(), session.planner
-                state = planner.state()
-                if state is None or session.maker.num_new != 1 or session.vocabulary.horizon != 1:
+                state, planner, texts = session.planner.state(), session.planner, self._shown()
+                if state is None:
                     return
-                planner.tell(question.features[None], [outcome])
+                planner.tell(session.maker.encoder.encode(list(texts))[None], [outcome])
                 tokens = planner.ask(np.empty((session.num_options, 0), dtype=np.int64))
                 planner.restore(state)
-                texts = [session.vocabulary.tokens[0][token] for token in tokens.tolist()]
-            self._ahead(texts)
+                following = session.maker.texts(tokens[:, None])
+            pictures.ahead(following)
 
     def _end(self, session: Session) -> None:
         """Write what was learnt; answers may come meanwhile."""

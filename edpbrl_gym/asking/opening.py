@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._log import AppendLog, Remedies
 from edpbrl_gym._seeds import generator
@@ -67,12 +69,16 @@ class Opening:
             self._add({"type": "ask", "items": list(self.following())}, durable=False)
         return self.questions[-1]
 
+    def substitute(self, items: Sequence[int]) -> None:
+        """Ask about other items, such as in place of one that can't be drawn."""
+        self._add({"type": "substitute", "items": list(items)}, durable=False)
+
     def following(self) -> tuple[int, ...]:
         """Items of the question after the last one, whatever is answered."""
         shown = {item for question in self.questions for item in question}
         return differing_items(self.pool.tokens[0], self.num_options, self._seed, len(self.questions), shown)
 
-    def texts(self, items: tuple[int, ...]) -> tuple[str, ...]:
+    def texts(self, items: Sequence[int]) -> tuple[str, ...]:
         """Texts of items."""
         return tuple(self.pool.tokens[0][item] for item in items)
 
@@ -85,21 +91,22 @@ class Opening:
         """Take back the last answer; its question is pending again."""
         self._add({"type": "undo"}, durable=True)
 
-    def events(self, maker: Any) -> list[dict[str, Any]]:
-        """The same as events of a session with this ``QuestionMaker``."""
+    def events(self, maker: Any) -> Iterator[dict[str, Any]]:
+        """What was answered, as events of a session with this ``QuestionMaker``, whose pool may lack other items."""
         from edpbrl_gym.session.transcript import Transcript
 
         transcript = Transcript(maker, self.num_options)
-        found = []
-        for number, items in enumerate(self.questions):
-            tokens = np.array(items, dtype=np.int64)[:, None]
+        for number, response in enumerate(self.responses):
+            tokens = self.tokens(number, maker.vocabulary)[:, None]
             question = maker.make(tokens, number=number, episode=transcript.next_prefixes()[1])
-            found.append(transcript.ask_event(question))
-            transcript.apply(found[-1])
-            if number < self.answered:
-                found.append(transcript.tell_event(self.responses[number], self._times[number]))
-                transcript.apply(found[-1])
-        return found
+            for event in (transcript.ask_event(question), transcript.tell_event(response, self._times[number])):
+                transcript.apply(event)
+                yield event
+
+    def tokens(self, number: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
+        """The options of a question as tokens of another pool, (K,)."""
+        among = vocabulary.tokens[0]
+        return np.array([among.index(text) for text in self.texts(self.questions[number])], dtype=np.int64)
 
     def close(self, *, delete: bool = False) -> None:
         """Let go of the file; ``delete``: a session has what is in it."""
@@ -114,6 +121,8 @@ class Opening:
     def _apply(self, line: dict[str, Any]) -> None:
         if line["type"] == "ask":
             self.questions.append(tuple(line["items"]))
+        elif line["type"] == "substitute":
+            self.questions[-1] = tuple(line["items"])
         elif line["type"] == "tell":
             self.responses.append(Response.from_json(line["response"]))
             self._times.append(line["at"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edpbrl_gym._executor import Executor
     from edpbrl_gym.rendering import CachedRenderer
 
-__all__ = ["Drawing", "ModelWorkers", "Workers", "say_what_is_drawn"]
+__all__ = ["Budget", "Drawing", "ModelWorkers", "Workers", "check_counts", "say_what_is_drawn"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,18 @@ class ModelWorkers(Workers):
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Budget:
+    """How many pictures are asked for."""
+
+    budget_pictures: int | None = None
+    """Ask for at most so many new pictures; those in the cache are free (None: no limit)."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, budget_pictures=0)
+
+
+@dataclass(frozen=True)
+class Drawing(Budget):
     """Who draws, with which options, and where the pictures are kept."""
 
     renderer: Annotated[str | None, arg(metavar="NAME", help=f"Who draws: {renderer_forms()}.")] = None
@@ -94,17 +105,14 @@ class Drawing:
     """Use less memory and more time."""
     offload: Literal["model", "sequential"] | None = None
     """Keep the weights in the CPU's memory, and move whole models or single layers to the GPU when they compute."""
-    budget_pictures: int | None = None
-    """Ask for at most so many new pictures; those in the cache are free (None: no limit)."""
     price: float | None = None
     """What a picture costs, of those who draw for money, in any currency: the cost is said before and after."""
     cache: Path | None = None
     """Folder of the image cache (None: images/ in the folder that EDPBRL_CACHE names, else in the user's cache)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("budget_pictures", 0)):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), f"--{name.replace('_', '-')}", minimum=least)
+        super().__post_init__()
+        check_counts(self, batch_size=1)
 
     def needs(self, *, required: bool = False) -> list[Need]:
         """What the renderer needs; a ValueError if there is none and it is ``required``."""
@@ -149,6 +157,13 @@ class Drawing:
 
         folder, budget = self.cache or default_cache_folder() / "images", self.budget_pictures
         return load_renderer(renderer, cache_folder=folder, executor=executor, budget=budget, **options)
+
+
+def check_counts(options: Any, *, most: int | None = None, **least: int) -> None:
+    """Check that options, where they are given, are integers of at least so much, and at most ``most``."""
+    for name, minimum in least.items():
+        if getattr(options, name) is not None:
+            check_count(getattr(options, name), f"--{name.replace('_', '-')}", minimum=minimum, maximum=most)
 
 
 _OF_MACHINE = ("device", "batch_size", "attention_slicing", "offload", "price")  # options that affect no image

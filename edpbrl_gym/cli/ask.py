@@ -10,7 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import check_population_file
-from edpbrl_gym.cli.arguments import Drawing
+from edpbrl_gym.cli.arguments import Drawing, check_counts
 from edpbrl_gym.cli.ask_folder import AskSettings, begun, chosen_settings
 from edpbrl_gym.cli.console import UsageError, bad_arguments, quiet_libraries
 
@@ -150,22 +150,16 @@ def _defaults(options: Ask) -> dict[str, Any]:
 
 
 def _check(options: Ask) -> None:
-    from edpbrl_gym._validation import MOST_OPTIONS, MOST_PROMPTS, check_count, check_path
+    from edpbrl_gym._validation import MOST_OPTIONS, MOST_PROMPTS, check_path
     from edpbrl_gym.estimation.priors import PRIORS
     from edpbrl_gym.features import check_encoder_spec
     from edpbrl_gym.planners.registry import takes_model
 
     check_path(options.vocabulary, "vocabulary")
-    check_count(options.count, "--count", maximum=MOST_PROMPTS)
-    check_count(options.port, "--port", minimum=0, maximum=65535)
-    for name, least, most in (
-        ("num_options", 1, MOST_OPTIONS),
-        ("questions", 1, None),
-        ("seed", 0, None),
-        ("pool", 2, MOST_PROMPTS),
-    ):
-        if getattr(options, name) is not None:
-            check_count(getattr(options, name), f"--{name.replace('_', '-')}", minimum=least, maximum=most)
+    check_counts(options, most=MOST_PROMPTS, count=1, pool=2)
+    check_counts(options, most=65535, port=0)
+    check_counts(options, most=MOST_OPTIONS, num_options=1)
+    check_counts(options, questions=1, seed=0)
     _check_together(options)
     if options.encoder is not None:
         check_encoder_spec(options.encoder)

@@ -49,8 +49,8 @@ _FORMAT = "edpbrl-gym ask 1"
 class AskSettings:
     """What the questions are about; the same as long as they go on. ``prior`` is a name, or a population's file.
 
-    ``pool`` is the number of prompts that are drawn ahead, ``pictures`` a folder of pictures, ``renderer`` who draws,
-    with its options.
+    ``pool`` is the number of prompts that are drawn ahead, ``left_out`` those of them that have no picture to learn
+    from, ``pictures`` a folder of pictures, ``renderer`` who draws, with its options.
     """
 
     vocabulary: str = "images"
@@ -68,22 +68,11 @@ class AskSettings:
     renderer: str | None = None
     renderer_options: dict[str, Any] | None = None
     features: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        """The settings for the file; those that came later where they are given."""
-        return {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
+    left_out: list[str] | None = None
 
 
-_LATER = {
-    "levels": int,
-    "subject": str,
-    "pictures": str,
-    "pool": int,
-    "renderer": str,
-    "renderer_options": dict,
-    "features": str,
-}
-"""Settings that a file may lack, which then are None."""
+_KINDS = {"levels": int, "pool": int, "renderer_options": dict, "left_out": list}
+"""Types of settings that may be None; of all others it is a text."""
 
 
 def begun(out: Path) -> bool:
@@ -132,7 +121,7 @@ def write_settings(out: Path, settings: AskSettings) -> None:
     """Write the settings of questions that begin."""
     from edpbrl_gym._places import write_atomically
 
-    document = json.dumps({"format_of_file": _FORMAT, **settings.document()}, indent=2)
+    document = json.dumps({"format_of_file": _FORMAT, **asdict(settings)}, indent=2)
     write_atomically(out / SETTINGS, lambda path: path.write_text(document + "\n", encoding="utf-8"))
 
 
@@ -140,12 +129,11 @@ def _read(path: Path) -> AskSettings:
     advice = "restore the file from a backup, or choose another --out for new questions"
     with reading("the settings of `edpbrl ask`", path, advice=advice):
         document = json.loads(path.read_text(encoding="utf-8"))
-        document = {**dict.fromkeys(_LATER), **document}
+        document = {name: None for name, default in asdict(AskSettings()).items() if default is None} | document
         if document.pop("format_of_file") != _FORMAT or set(document) != {field.name for field in fields(AskSettings)}:
             raise ValueError("another version wrote it")
         for name, default in asdict(AskSettings()).items():
-            optional = {"prior": str, **_LATER}
-            kinds = (optional[name], type(None)) if name in optional else (type(default),)
+            kinds = (_KINDS.get(name, str), type(None)) if default is None else (type(default),)
             if type(document[name]) not in kinds:
                 raise ValueError(f"{name} is {document[name]!r}")
         return AskSettings(**document)

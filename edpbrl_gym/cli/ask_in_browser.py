@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.cli.ask_folder import OPENING, SESSION, TASTE, AskSettings, begun, open_session, write_settings
-from edpbrl_gym.cli.console import bad_arguments, command, output, shown
+from edpbrl_gym.cli.console import bad_arguments, command, output, shown, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
@@ -39,6 +40,7 @@ class _Asked:
         from edpbrl_gym.study.pictures import Pictures
 
         self.options, self.settings = options, settings
+        self.stopped = False
         self.whole: Vocabulary | None = None  # of which the pool are prompts
         self.existing: PicturePool | None = None  # where the pictures are those of a folder
         self.renderer: CachedRenderer | None = None
@@ -46,10 +48,12 @@ class _Asked:
         self.pool = self._pool()
         if settings.renderer is not None:
             from edpbrl_gym.asking.pool_pictures import PoolPictures
+            from edpbrl_gym.workers import LocalProcesses
 
             drawing = options.drawing
-            self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {})
-            drawn = Pictures(self.renderer, settings.seed, rests=not self.by_items)  # the session waits for all then
+            workers = LocalProcesses() if settings.renderer == "posters" else None  # drawing them holds Python's lock
+            self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {}, workers)
+            drawn = Pictures(self.renderer, settings.seed)
             exist = str(settings.renderer).startswith("folder:")
             shape = "mixed" if exist else _shape(self.renderer.describe())
             self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)
@@ -70,7 +74,7 @@ class _Asked:
             return self.whole
         if settings.subject is not None:
             self.whole = self.whole.with_subject(settings.subject)
-        return prompt_pool(self.whole, min(settings.pool, _most(self.whole)), settings.seed)
+        return prompt_pool(self.whole, min(settings.pool, math.prod(self.whole.sizes)), settings.seed)
 
     def _paid(self, renderer: CachedRenderer) -> Any:
         """What a person is asked before a service draws."""
@@ -95,7 +99,7 @@ class _Asked:
         return self.settings.features in ("picture", "both")
 
     def encoder(self) -> TextEncoder:
-        """The encoder of the items."""
+        """The encoder of the items; those that have no picture to learn from are named, and leave the pool."""
         from edpbrl_gym.features import load_encoder
 
         if not self.by_items:
@@ -105,13 +109,33 @@ class _Asked:
         if self.existing is not None:
             drawn = self.existing.encoder()
         else:
-            assert self.renderer is not None and self.pictures is not None
-            # drawn before: the encoder would keep the renderer from the page
-            self.pictures.wait(self.pool.tokens[0], lambda: False, soon=False)
+            assert self.renderer is not None
+            self._leave_out()
             drawn = drawn_by(self.renderer, seed=self.settings.seed)
         if self.settings.features == "picture":
             return drawn
         return features_of("both", load_encoder(self.settings.encoder), drawn)
+
+    def _leave_out(self) -> None:
+        """Draw the pool, before the encoder would keep the renderer from the page; forget prompts without a picture."""
+        pictures = self.pictures
+        assert pictures is not None
+        goes_on = (self.options.out / SESSION).exists()
+        known = self.settings.left_out or [] if goes_on else []
+        texts = [text for text in self.pool.tokens[0] if text not in known]
+        refused = pictures.wait(texts, lambda: self.stopped and pictures.paid is not None, soon=False)
+        if pictures.paid is not None:
+            raise ValueError(
+                f"Expected {len(texts)} pictures to learn from, got none so far; agree to them on the page"
+            )
+        if not goes_on:
+            for text, why in refused.items():
+                output().print(f" Left out: {text}: {why}", soft_wrap=True)
+            known = list(refused)
+            self.settings = replace(self.settings, left_out=known or None)
+            write_settings(self.options.out, self.settings)
+        kept = tuple(text for text in self.pool.tokens[0] if text not in known)
+        self.pool = type(self.pool)(self.pool.names, (kept,))
 
     def conclude(self, session: Session, reading: AbstractContextManager[object]) -> Ending | None:
         """Write what was learnt."""
@@ -132,7 +156,8 @@ class _Asked:
         from edpbrl_gym.asking.ending import keep_pictures
 
         if self.pictures is not None:
-            self.pictures.wait([one.text for one in ending.best], stopping)
+            shown = [text for texts in ending.answers.texts or [] for text in texts] if self.pictures.at_once else []
+            self.pictures.wait(list(dict.fromkeys([one.text for one in ending.best] + shown)), stopping)
         png = (lambda text: None) if self.pictures is None else self.pictures.png
         subject = self.settings.subject
         keep_pictures(ending, self.options.out, png, title=subject or "", subject=subject)
@@ -151,12 +176,6 @@ def _shape(settings: dict[str, Any]) -> str:
     return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
 
 
-def _most(vocabulary: Vocabulary) -> int:
-    import math
-
-    return math.prod(vocabulary.sizes)
-
-
 def ask_in_browser(options: Ask, settings: AskSettings) -> None:
     """Serve the pages until Ctrl-C, then write what was learnt."""
     from edpbrl_gym._validation import check_count
@@ -164,10 +183,11 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
     from edpbrl_gym.asking.conversation import Conversation
     from edpbrl_gym.asking.opening import Opening
     from edpbrl_gym.likelihood import make_format
-    from edpbrl_gym.study.web.server import make_server
+    from edpbrl_gym.study.web.server import listen, make_server
 
     out = options.out
-    with bad_arguments(), _listening(options.port) as listening, _terminable():
+    with bad_arguments(), listen("127.0.0.1", options.port) as listening, sigterm_as_interrupt():
+        listening.listen()
         levels = {} if settings.levels is None else {"levels": settings.levels}
         format = make_format(settings.format.replace("-", "_"), **levels)
         check_count(settings.num_options, "num_options (K)", minimum=format.asked)
@@ -188,7 +208,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
 
             def make() -> Session:
                 encoder = asked.encoder()
-                return open_session(out, settings, format, asked.pool, encoder, progress=False)
+                return open_session(out, asked.settings, format, asked.pool, encoder, progress=False)
 
             conversation = Conversation(
                 format,
@@ -197,7 +217,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
                 conclude=asked.conclude,
                 publish=asked.publish,
                 opening=opening,
-                ahead=(lambda texts: False) if asked.pictures is None else asked.pictures.ahead,
+                pictures=asked.pictures,
                 failed=stop,
                 questions=options.questions,
             )
@@ -214,7 +234,7 @@ def ask_in_browser(options: Ask, settings: AskSettings) -> None:
             threading.Timer(_PATIENCE, conversation.start).start()
             with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
                 server.run(sockets=[listening])
-            console = output()
+            console, asked.stopped = output(), True
             console.print(" Stopping. What was learnt is being written ...")
             ending = conversation.close()
             if conversation.session is not None:
@@ -255,31 +275,3 @@ def has_display() -> bool:
     if "SSH_CONNECTION" in os.environ:
         return False
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-@contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
-    """A socket that listens on this machine alone."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with closing(listening):
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ValueError(f"Expected a free port, can't listen at {port} ({error}); choose another --port") from None
-        listening.listen()
-        yield listening
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """End as after Ctrl-C where the process is asked to end, so that what was learnt is written."""
-
-    def terminated(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,9 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +46,7 @@ __all__ = [
     "quiet_libraries",
     "show_report",
     "shown",
+    "sigterm_as_interrupt",
     "solving",
     "track",
     "unboxed",
@@ -255,6 +258,23 @@ class UsageError(ValueError):
 
 class Stopped(KeyboardInterrupt):
     """Ctrl-C ended the work early; the message names the results written so far and where they are."""
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, with which schedulers end a job, like Ctrl-C, so that what was done is written."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -39,28 +39,23 @@ class Study(NamedTuple):
     encoder: str
     folder: str | None  # name of a built-in vocabulary, or folder of the design's; None for "images"
     split: str  # "all", "train", or "test"
-    seed: Any  # of the split
-    fingerprint: str | None  # of the vocabulary; None if the file has none
-    stored: dict[str, Any] | None  # step names and tokens; None in files of earlier versions, which name the folder
+    fingerprint: str  # of the vocabulary
+    stored: dict[str, Any]  # step names and tokens
 
     def vocabulary(self) -> NamedVocabulary:
         """The vocabulary of the design."""
-        from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
+        from edpbrl_gym.vocabulary import Vocabulary
 
         source = _source(self.folder)
         expected = f"Expected the vocabulary with which {self.file} was made ({source})"
         try:
-            if self.stored is not None:
-                vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
-            else:
-                vocabulary = load_vocabulary(self.folder)
-                if self.split == "train":
-                    vocabulary = vocabulary.split(int(self.seed))[0]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            vocabulary = Vocabulary(tuple(self.stored["names"]), tuple(map(tuple, self.stored["tokens"])))
+        except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{expected}, could not read it ({error}); give --vocabulary") from None
-        if self.fingerprint not in (None, vocabulary.fingerprint):
-            changed = "its files have" if self.stored is None else "the tokens in that file have"
-            raise ValueError(f"{expected}, {changed} changed since; give --vocabulary to use them as they are")
+        if self.fingerprint != vocabulary.fingerprint:
+            raise ValueError(
+                f"{expected}, the tokens in that file have changed since; give --vocabulary to use them as they are"
+            )
         part = "" if self.split == "all" else f", {self.split} split"
         return NamedVocabulary(vocabulary, f"{source}{part} ({self.file})")
 
@@ -78,10 +73,9 @@ def read_study(answers: Path) -> Study | None:
             file=file,
             encoder=str(settings["encoder"]),
             folder=settings.get("vocabulary"),
-            split=settings.get("split", "all"),
-            seed=settings.get("seed", 0),
-            fingerprint=document.get("vocabulary_fingerprint"),
-            stored=document.get("vocabulary"),
+            split=str(settings["split"]),
+            fingerprint=str(document["vocabulary_fingerprint"]),
+            stored=document["vocabulary"],
         )
 
 

@@ -12,6 +12,7 @@ import tyro
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import answers_encoder, check_encoder_of_population, select_encoder
+from edpbrl_gym.cli.arguments import check_counts
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, command, output, quiet_libraries, shown
 from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, option_vocabulary, read_study, words_of_answers
 
@@ -118,22 +119,19 @@ def run(options: FitPopulation) -> None:
 
 def _check(options: FitPopulation) -> None:
     """Refuse values out of range, and options that would be ignored."""
-    from edpbrl_gym._validation import check_count, check_number
+    from edpbrl_gym._validation import check_number
     from edpbrl_gym.features import check_encoder_spec
 
     if not options.answers:
         raise UsageError("Expected files of answers, one for each person, or a folder of them, got none")
     if options.out.suffix != ".safetensors":
         raise UsageError(f"Expected --out with a name that ends in .safetensors, got {options.out}")
-    check_count(options.minimum_people, "--minimum-people")
-    check_count(options.seed, "--seed", minimum=0)
+    check_counts(options, minimum_people=1, seed=0, factors=0, types=1)
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
-    for name, value, least in (("factors", options.factors, 0), ("types", options.types, 1)):
-        if value is not None:
-            check_count(value, f"--{name}", minimum=least)
-            if options.kind != name:
-                raise UsageError(f"Expected --kind {name} with --{name}, got {options.kind or 'no --kind'}")
+    for name in ("factors", "types"):
+        if getattr(options, name) is not None and options.kind != name:
+            raise UsageError(f"Expected --kind {name} with --{name}, got {options.kind or 'no --kind'}")
     if options.base == "identity" and options.vocabulary is not None:
         raise UsageError("Expected --base vocabulary with --vocabulary, got identity; leave one out")
     if options.update is None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,15 @@ from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.arguments import Drawing, Workers
-from edpbrl_gym.cli.console import bad_arguments, output, progress_bars, quiet_libraries, show_report, track
+from edpbrl_gym.cli.console import (
+    bad_arguments,
+    output,
+    progress_bars,
+    quiet_libraries,
+    show_report,
+    sigterm_as_interrupt,
+    track,
+)
 from edpbrl_gym.experiments.llm.settings import LLMSettings
 from edpbrl_gym.oracles.judge.settings import EndpointSettings
 
@@ -95,7 +101,7 @@ def run(options: LLM) -> None:
         bars.stop()  # those before it
         return track(name, steps, total)
 
-    with options.workers.executor() as executor, _sigterm_as_interrupt(), ExitStack() as stack:
+    with options.workers.executor() as executor, sigterm_as_interrupt(), ExitStack() as stack:
         stack.callback(bars.stop)  # which may be called again
         renderer = None
         if options.drawing.renderer is not None:
@@ -103,20 +109,3 @@ def run(options: LLM) -> None:
                 renderer = stack.enter_context(options.drawing.load())
         results = run_llm(settings, judge, out, renderer=renderer, jobs=executor, track=tracked, advance=advance)
     show_report(make_report(results), out, start)
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, with which schedulers end a job, like Ctrl-C."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.answers import select_encoder
-from edpbrl_gym.cli.arguments import Drawing, say_what_is_drawn
+from edpbrl_gym.cli.arguments import Drawing, check_counts, say_what_is_drawn
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, bullet, counting, output, quiet_libraries, shown
 from edpbrl_gym.rendering.settings import check_seed, sampling
 
@@ -155,17 +155,14 @@ def run(options: Personalize) -> None:
 
 
 def _check(options: Personalize) -> dict[str, Path]:
-    from edpbrl_gym._validation import MOST_PROMPTS, check_count, check_number, check_path
+    from edpbrl_gym._validation import MOST_PROMPTS, check_number, check_path
 
     with bad_arguments():
         check_path(options.vocabulary, "vocabulary")
-        for count in ("count", "beam_width", "shortlist", "draw"):
-            check_count(getattr(options, count), f"--{count.replace('_', '-')}", maximum=MOST_PROMPTS)
+        check_counts(options, most=MOST_PROMPTS, count=1, beam_width=1, shortlist=1, draw=1)
         if check_number(options.shared, "--shared", minimum=0.0) > 1.0:
             raise UsageError(f"Expected --shared from 0 to 1, a share of the phrases, got {options.shared:g}")
-        check_count(options.seed, "--seed", minimum=0)
-        if options.tokens_per_step is not None:
-            check_count(options.tokens_per_step, "--tokens-per-step")
+        check_counts(options, seed=0, tokens_per_step=1)
         files = {options.name: options.theta}
         for pair in options.compare:
             name, sign, file = (part.strip() for part in pair.partition("="))

@@ -31,7 +31,8 @@ class Rank:
     taste: Path
     """Taste learnt from pictures, as `edpbrl ask` and `edpbrl estimate` write it for answers about pictures."""
     out: Path = Path("runs/rank")
-    """Folder for ranking.csv, left_out.csv, best.png and worst.png."""
+    """Folder for ranking.csv, left_out.csv, best.png and worst.png; the table has standard errors of scores where the
+    answers lie beside the taste, as in a folder of `edpbrl ask`."""
     count: int = 20
     """Pictures on each of the two sheets; 0 draws none."""
     encoder: str | None = None
@@ -65,7 +66,8 @@ def run(options: Rank) -> None:
             pool = load_pictures(options.folder, progress=progress)
         encoder = load_encoder(spec, drawn=pool.encoder(*image_encoders))
         _check_dimension(encoder, taste, options)
-        scores = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True) @ taste.theta
+        features = taste.encoder(encoder).encode(pool.vocabulary.all_tokens, progress=True)
+        scores, errors = features @ taste.theta, _standard_errors(taste, options.taste.parent, features)
         order = sorted(range(len(pool)), key=lambda item: (-scores[item], item))
         rows = [
             {
@@ -73,6 +75,7 @@ def run(options: Rank) -> None:
                 "file": pool.names[item],
                 "text": pool.vocabulary.tokens[0][item],
                 "score": float(scores[item]),
+                **({} if errors is None else {"standard_error": float(errors[item])}),
             }
             for rank, item in enumerate(order, start=1)
         ]
@@ -118,6 +121,22 @@ def _loaded(spec: str) -> list[ImageEncoder]:
     if not (seen := picture_parts(spec)):
         raise UsageError(f"Expected an encoder with a part 'picture:NAME' with --encoder, got {spec!r}")
     return [load_image_encoder(one) for one in seen]
+
+
+def _standard_errors(taste: Taste, folder: Path, features: Any) -> Any:
+    """Posterior standard deviations of the scores of rows (n, d), (n,); None where the folder lacks the answers."""
+    import numpy as np
+
+    from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.likelihood import format_of
+
+    file, prior = folder / str(taste.provenance.get("answers")), taste.mapping_prior()
+    if prior is None or file.suffix != ".parquet" or not file.is_file():
+        return None
+    answers = Comparisons.from_parquet(file).informative
+    fit = prior.fit(prior.mapped(answers).terms(format_of(answers.responses)))
+    is_theirs = np.allclose(fit.estimate.theta, taste.theta, rtol=1e-3, atol=1e-6)
+    return fit.posterior.standard_deviation(features) if is_theirs else None
 
 
 def _check_dimension(encoder: Any, taste: Taste, options: Rank) -> None:

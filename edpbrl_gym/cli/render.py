@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Render", "run"]
 
 _SHEET_IMAGES = 400  # larger sheets are unreadable, and their files huge
-_JOIN = ", "  # between the tokens of a prompt
 _OF_IMAGES = {"flagged": False, "cut": False, "negative_cut": False, "width": "", "height": "", "sha256": "", "key": ""}
 """What the manifest says of an image -> where there is none."""
 
@@ -107,11 +106,12 @@ def run(options: Render) -> None:
 
 def _prompts(options: Render) -> list[str]:
     """The distinct prompts of the file, in its order; with --prefixes their truncations come before them."""
+    from edpbrl_gym.vocabulary import SEPARATOR
+
     prompts, _ = read_texts(options.prompts, options.column, "prompt")
     if options.prefixes:
-        prompts = [
-            _JOIN.join(parts[: i + 1]) for text in prompts for parts in [text.split(_JOIN)] for i in range(len(parts))
-        ]
+        parts = [text.split(SEPARATOR) for text in prompts]
+        prompts = [SEPARATOR.join(some[: i + 1]) for some in parts for i in range(len(some))]
     return list(dict.fromkeys(prompts))
 
 

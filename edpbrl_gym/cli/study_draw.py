@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._compat import Need
-from edpbrl_gym.cli.arguments import say_what_is_drawn
+from edpbrl_gym.cli.arguments import Budget, check_counts, say_what_is_drawn
 from edpbrl_gym.cli.console import Stopped, UsageError, bad_arguments, counting, output, quiet_libraries
 from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
 
@@ -19,8 +21,7 @@ class StudyDraw(OfStudy):
     participants: int | None = None
     """Draw the practice, checks and random questions of so many participants (None: of one block of the arms). Fixed
     questions, test questions and pools are the same for all."""
-    budget_pictures: int | None = None
-    """Ask for at most so many new pictures (None: no limit)."""
+    budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
 
     def needs(self) -> list[Need]:
         return study_needs(*PAGES)
@@ -33,7 +34,6 @@ def run(options: StudyDraw) -> None:
         Stopped: After Ctrl-C; what was drawn is kept.
         RenderingError: Some pictures could not be drawn; all others are.
     """
-    from edpbrl_gym._validation import check_count
     from edpbrl_gym.study.ahead import known_options
     from edpbrl_gym.study.config_reading import read_config
     from edpbrl_gym.study.materials import Materials
@@ -41,14 +41,11 @@ def run(options: StudyDraw) -> None:
 
     quiet_libraries()
     with bad_arguments():
-        if options.participants is not None:
-            check_count(options.participants, "--participants", minimum=1)
-        if options.budget_pictures is not None:
-            check_count(options.budget_pictures, "--budget-pictures", minimum=0)
+        check_counts(options, participants=1)
         config = read_config(options.folder)
         if config.pictures is None:
             raise UsageError(f"Expected a table [pictures] in the study in {options.folder}, whose options are texts")
-        renderer = study_renderer(config, config.pictures, budget=options.budget_pictures)
+        renderer = study_renderer(config, config.pictures, budget=options.budget.budget_pictures)
         texts = known_options(Materials(config), options.participants)
     with renderer:
         seed = config.pictures.seed

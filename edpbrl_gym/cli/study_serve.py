@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._addresses import origin
 from edpbrl_gym._compat import Need
 from edpbrl_gym._threads import share_heaps
+from edpbrl_gym.cli.arguments import Budget
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries
 from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
 
@@ -32,6 +34,8 @@ class StudyServe(OfStudy):
     public_url: str | None = None
     """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
 
+    budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
+
     def needs(self) -> list[Need]:
         figures = [Need("matplotlib", f"the report on the researcher's pages ({ADMIN_TOKEN})")]
         return [*study_needs(*PAGES, "uvicorn"), *(figures if ADMIN_TOKEN in os.environ else [])]
@@ -51,15 +55,18 @@ def run(options: StudyServe) -> None:
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
     from edpbrl_gym.study.web import create_app, make_server
+    from edpbrl_gym.study.web.server import listen
 
     with bad_arguments():
         config = read_config(options.folder)
-        listening = _listen(options.host, options.port)
+        listening = listen(options.host, options.port)  # before anything is loaded: a taken port is known at once
     with listening, bad_arguments():
         materials = Materials(config)
         store = Store(config.database_url, config=config.fingerprint, document=read_text(options.folder / CONFIG))
         with closing(store):
-            pictures = None if config.pictures is None else make_pictures(config, config.pictures)
+            pictures, budget = None, options.budget.budget_pictures
+            if config.pictures is not None:
+                pictures = make_pictures(config, config.pictures, budget=budget)
             queue = StudyQueue(config, store, materials, pictures=pictures)
             with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]
@@ -88,22 +95,6 @@ def _checked_url(url: str | None) -> str | None:
         raise UsageError(
             f"Expected --public-url such as https://study.example.org, without a path or a password, got {url!r}"
         ) from None
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; made before anything is loaded, so that a taken port is known at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise ValueError(
-            f"Expected a free port at {host}:{port}, could not listen ({error}); choose another --port or --host"
-        ) from None
-    listening.set_inheritable(True)
-    return listening
 
 
 def _hosts(options: StudyServe, public: str | None) -> tuple[str, ...]:

@@ -278,14 +278,14 @@ def imported_encoder(spec: str, kind: type[_Own] = OwnEncoder) -> Any:
     return kind(factory(), spec)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1 << 16)  # a folder of pictures has thousands
 def _hash_version(path: str, size: int, modified: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_file(path: Path) -> str:
-    """Return the sha256 (hex) of a file."""
+    """Return the sha256 (hex) of a file, which is read once as long as it stays the same."""
     status = path.stat()
     return _hash_version(str(path.resolve()), status.st_size, status.st_mtime_ns)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -24,8 +23,8 @@ from edpbrl_gym.features.base import (
     normalise,
 )
 from edpbrl_gym.features.clip import open_clip_model
-from edpbrl_gym.features.loading import default_cache_folder, is_own_encoder
-from edpbrl_gym.features.store import KEY_BYTES, EmbeddingStore
+from edpbrl_gym.features.loading import is_own_encoder
+from edpbrl_gym.features.store import KEY_BYTES, StoredRows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -133,7 +132,7 @@ def encode_files(encoder: ImageEncoder, files: Sequence[PathLike[str] | str | by
     return encoder.encode_images([read_picture(file) for file in files])
 
 
-class CachedImageEncoder:
+class CachedImageEncoder(StoredRows):
     """An image encoder with a cache on disk, ``<folder>/image-embeddings/<fingerprint>``, by the pictures' contents.
 
     A file counts by its bytes, a PIL image by its pixels, so that the same picture elsewhere is not encoded again.
@@ -147,12 +146,7 @@ class CachedImageEncoder:
     CHUNK = 64
 
     def __init__(self, encoder: ImageEncoder, folder: PathLike[str] | str | None = None) -> None:
-        self.encoder = encoder
-        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
-        root = default_cache_folder() if folder is None else Path(folder).expanduser()
-        self._folder = root / "image-embeddings"
-        self._store: EmbeddingStore | None = None
-        self._lock = threading.RLock()
+        super().__init__(encoder, folder, "image-embeddings")
 
     def encode_images(self, images: Sequence[Image | PathLike[str] | str]) -> NDArray[np.float32]:
         """As ``ImageEncoder.encode_images``.
@@ -163,16 +157,11 @@ class CachedImageEncoder:
         check_pictures(images)
         keys = [_picture_key(image) for image in images]
         with self._lock:
-            if self._store is None:
-                self._store = EmbeddingStore(self._folder, self.fingerprint, self.dimension)
-            store = self._store
-            if any(key not in store for key in keys):
-                store.refresh()
-            missing = {key: image for key, image in zip(keys, images, strict=True) if key not in store}
+            missing = list(self.missing(keys, images).items())
             for start in range(0, len(missing), self.CHUNK):
-                chunk = dict(list(missing.items())[start : start + self.CHUNK])
-                store.add(list(chunk), self.encoder.encode_images(list(chunk.values())))
-            return store.get(keys)
+                chunk = dict(missing[start : start + self.CHUNK])
+                self.store.add(list(chunk), self.encoder.encode_images(list(chunk.values())))
+            return self.store.get(keys)
 
 
 def _picture_key(image: Image | PathLike[str] | str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,14 @@ from edpbrl_gym.features.base import (
     BatchedEncoder,
     TextEncoder,
     as_encoder,
-    check_fingerprint,
     imported_encoder,
     normalise,
 )
 from edpbrl_gym.features.notices import check_texts, tell_notices
 from edpbrl_gym.features.store import (
     DamagedShardError,
-    EmbeddingStore,
+    StoredRows,
+    default_cache_folder,
     read_shard,
     shard_of,
     text_key,
@@ -194,18 +193,7 @@ def load_encoder(
     return CachedEncoder(encoder, cache_folder, executor=executor, maker=maker) if cache else encoder
 
 
-def default_cache_folder() -> Path:
-    """Return the cache folder: EDPBRL_CACHE, else edpbrl-gym in XDG_CACHE_HOME, else ~/.cache/edpbrl-gym."""
-    folder = os.environ.get("EDPBRL_CACHE")
-    if folder:
-        return Path(folder).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    # by the XDG specification a relative path is ignored
-    root = Path(base) if base and os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))
-    return root / "edpbrl-gym"
-
-
-class CachedEncoder:
+class CachedEncoder(StoredRows):
     """An encoder with a cache on disk: a text encoded before returns the same bytes, without the model.
 
     The cache is in ``<folder>/text-embeddings/<fingerprint>``. Missing texts are encoded and stored in chunks of
@@ -232,42 +220,11 @@ class CachedEncoder:
         executor: Executor | None = None,
         maker: Callable[[], TextEncoder] | None = None,
     ) -> None:
-        encoder = as_encoder(encoder)
-        check_fingerprint(encoder.fingerprint)
-        self.encoder = encoder
-        self.name = encoder.name
-        self.dimension = encoder.dimension
-        self.fingerprint = encoder.fingerprint
-        root = default_cache_folder() if folder is None else Path(folder).expanduser()
-        self.folder = root / "text-embeddings"
+        super().__init__(as_encoder(encoder), folder, "text-embeddings")
         self._executor, self._maker = executor, maker
-        self._store: EmbeddingStore | None = None
-        self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": None, "_lock": None, "_executor": None, "_maker": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-
-    @property
-    def store(self) -> EmbeddingStore:
-        """The rows on disk, opened on first use.
-
-        Raises:
-            OSError: The cache folder can't be created or read; the message says what to set.
-        """
-        with self._lock:
-            if self._store is None:
-                try:
-                    self._store = EmbeddingStore(self.folder, self.fingerprint, self.dimension)
-                except OSError as error:
-                    raise OSError(
-                        f"Expected a cache folder that can be written at {self.folder}, got {error}; set EDPBRL_CACHE "
-                        "to another folder or use cache=False"
-                    ) from error
-            return self._store
+        return {**super().__getstate__(), "_executor": None, "_maker": None}
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> NDArray[np.float32]:
         """As ``TextEncoder.encode``; nothing is stored of a chunk with a wrong row."""
@@ -283,17 +240,9 @@ class CachedEncoder:
         with self._lock:
             tell_notices(self.encoder, checked_texts)  # also of those that are in the cache
             keys = [text_key(text) for text in checked_texts]
-            missing = self._missing(checked_texts, keys)
-            if missing:
-                self.store.refresh()
-                missing = self._missing(checked_texts, keys)
-            if missing:
+            if missing := self.missing(keys, checked_texts):
                 self._encode_missing(missing, progress)
             return keys
-
-    def _missing(self, texts: list[str], keys: list[bytes]) -> dict[bytes, str]:
-        store = self.store
-        return {key: text for key, text in zip(keys, texts, strict=True) if key not in store}
 
     def _encode_missing(self, missing: dict[bytes, str], progress: bool) -> None:
         from tqdm.auto import tqdm
@@ -307,8 +256,7 @@ class CachedEncoder:
                 calls = [(self._maker, self.fingerprint, folder, chunk) for chunk in chunks]
                 for count in self._executor.map_unordered(encode_on_worker, calls, folder):
                     bar.update(count)
-                self.store.refresh()
-                lost = self._missing(list(missing.values()), list(missing))
+                lost = self.missing(list(missing), list(missing.values()))
                 chunks = [lost] if lost else []  # shards that were damaged or removed meanwhile
             for chunk in chunks:
                 self.store.add(list(chunk), _checked_rows(self.encoder, list(chunk.values())))

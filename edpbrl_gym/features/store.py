@@ -12,8 +12,9 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._files import replacing, sweep
+from edpbrl_gym.features.base import check_fingerprint
 
-__all__ = ["DamagedShardError", "EmbeddingStore", "read_shard", "shard_of", "text_key", "write_shard"]
+__all__ = [
+    "DamagedShardError",
+    "EmbeddingStore",
+    "StoredRows",
+    "default_cache_folder",
+    "read_shard",
+    "shard_of",
+    "text_key",
+    "write_shard",
+]
 
 _log = logging.getLogger(__name__)
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -283,3 +294,57 @@ class EmbeddingStore:
             indices = np.flatnonzero(places[:, 0] == block)
             rows[indices] = self._blocks[block][places[indices, 1]]
         return rows
+
+
+def default_cache_folder() -> Path:
+    """Return the cache folder: EDPBRL_CACHE, else edpbrl-gym in XDG_CACHE_HOME, else ~/.cache/edpbrl-gym."""
+    if folder := os.environ.get("EDPBRL_CACHE"):
+        return Path(folder).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    # by the XDG specification a relative path is ignored
+    root = Path(base) if base and os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))
+    return root / "edpbrl-gym"
+
+
+class StoredRows:
+    """What encoders with a cache on disk share: the rows in a folder by their fingerprint, opened on first use."""
+
+    def __init__(self, encoder: Any, folder: str | os.PathLike[str] | None, place: str) -> None:
+        check_fingerprint(encoder.fingerprint)
+        self.encoder = encoder
+        self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
+        self.folder = (default_cache_folder() if folder is None else Path(folder).expanduser()) / place
+        self._store: EmbeddingStore | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @property
+    def store(self) -> EmbeddingStore:
+        """The rows on disk.
+
+        Raises:
+            OSError: The cache folder can't be created or read; the message says what to set.
+        """
+        with self._lock:
+            if self._store is None:
+                try:
+                    self._store = EmbeddingStore(self.folder, self.fingerprint, self.dimension)
+                except OSError as error:
+                    raise OSError(
+                        f"Expected a cache folder that can be written at {self.folder}, got {error}; set EDPBRL_CACHE "
+                        "to another folder or use cache=False"
+                    ) from error
+            return self._store
+
+    def missing(self, keys: Sequence[bytes], items: Sequence[Any]) -> dict[bytes, Any]:
+        """The items whose keys the store lacks, also once it has looked for what other processes wrote."""
+        found = {key: item for key, item in zip(keys, items, strict=True) if key not in self.store}
+        if found:
+            self.store.refresh()
+        return {key: item for key, item in found.items() if key not in self.store}

@@ -30,6 +30,7 @@ from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, built_in_name, load_voca
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
     from edpbrl_gym.estimation import Estimate
+    from edpbrl_gym.estimation.taste_prior import TastePrior
 
 __all__ = ["Taste", "load_taste", "provenance_of", "save_taste"]
 
@@ -54,10 +55,14 @@ class Taste:
 
     def encoder(self, encoder: TextEncoder) -> TextEncoder:
         """The encoder with which it was learnt, by the features that theta is about."""
+        prior = self.mapping_prior()
+        return encoder if prior is None else prior.encoder(encoder)
+
+    def mapping_prior(self) -> TastePrior | None:
+        """The prior under which it was learnt, where that maps features; None where it doesn't."""
         if self.landmarks is None:
-            return encoder
-        prior, options = self.provenance["prior"], self.provenance.get("prior_options", {})
-        return make_prior(prior, self.landmarks, **options).encoder(encoder)
+            return None
+        return make_prior(self.provenance["prior"], self.landmarks, **self.provenance.get("prior_options", {}))
 
     def vocabulary(self) -> Vocabulary | None:
         """The vocabulary with which the taste was learnt; None where the file says nothing about it.

@@ -2,6 +2,5 @@
 
 from edpbrl_gym.pictures.drawn import DrawnEncoder, drawn_by, features_of
 from edpbrl_gym.pictures.pool import PicturePool, load_pictures, prompt_pool
-from edpbrl_gym.pictures.undrawn import taste_in_texts
 
-__all__ = ["DrawnEncoder", "PicturePool", "drawn_by", "features_of", "load_pictures", "prompt_pool", "taste_in_texts"]
+__all__ = ["DrawnEncoder", "PicturePool", "drawn_by", "features_of", "load_pictures", "prompt_pool"]

@@ -94,6 +94,10 @@ class Renderer(ABC):
         """What is recorded beside the pictures of a batch of this size, for people; JSON-able."""
         return {"settings": self.describe(), "fingerprint": self.fingerprint, "seeded": self.seeded, "batch": batch}
 
+    def svg(self, text: str, seed: int) -> str | None:
+        """The same picture for a page, in a few milliseconds; None: it is drawn as pixels only."""
+        return None
+
     def load(self) -> None:  # noqa: B027 - most have nothing to load
         """Load what the first picture needs, before anybody waits for it. Raises what ``draw`` would."""
 

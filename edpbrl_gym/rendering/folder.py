@@ -6,12 +6,11 @@ else the names of the files. ``edpbrl_gym.pictures`` makes a pool of the same te
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from edpbrl_gym._pictures import ENDINGS, LONGEST, file_within, read_picture
 from edpbrl_gym.comparisons.layouts import plain_name
 from edpbrl_gym.comparisons.tables import column_names, is_table, read_table
+from edpbrl_gym.features.base import hash_file, hash_settings
 from edpbrl_gym.rendering.base import Drawn, NotDrawn, Renderer
 from edpbrl_gym.vocabulary.tokens import fold, normalise, refusal
 
@@ -219,7 +219,7 @@ class FolderRenderer(Renderer):
         if not self.pictures.files:
             raise ValueError(f"Expected pictures ({_READABLE}) in {source}, found none; {told(self.pictures.left_out)}")
         self._texts = {fold(text): text for text in self.pictures.files}
-        self._digests: dict[Path, tuple[tuple[int, int], str]] = {}
+        self._keyed: dict[Path, str | None] = {}  # digests that are in keys
 
     def describe(self) -> dict[str, Any]:
         return {"model": self.name, "pictures": len(self.pictures.files), "longest": LONGEST}
@@ -227,13 +227,15 @@ class FolderRenderer(Renderer):
     @property
     def fingerprint(self) -> str:
         """sha256 (hex) of the texts and the contents of all files, which are read whole."""
-        contents = [(text, self._digest(file)) for text, file in sorted(self.pictures.files.items())]
-        return hashlib.sha256(json.dumps([contents, LONGEST]).encode()).hexdigest()
+        contents = [(text, _digest(file)) for text, file in sorted(self.pictures.files.items())]
+        return hash_settings([contents, LONGEST])
 
     def identity_of(self, text: str, seed: int) -> dict[str, Any]:
         """By the contents of its file, so that a changed file is another picture, and all others stay the same."""
         file = self.file_of(text, seed)
-        return {"renderer": "folder", "longest": LONGEST, "file": None if file is None else self._digest(file)}
+        if file is not None:
+            self._keyed[file] = _digest(file)
+        return {"renderer": "folder", "longest": LONGEST, "file": None if file is None else self._keyed[file]}
 
     def provenance(self, batch: int) -> dict[str, Any]:
         return {"settings": self.describe(), "seeded": self.seeded, "batch": batch}
@@ -252,28 +254,21 @@ class FolderRenderer(Renderer):
         file = self.file_of(text, seed)
         if file is None:
             return NotDrawn(f"no picture of {text[:200]!r} in {self.pictures.folder}")
-        stream, known = io.BytesIO(), self._digests.get(file)
+        stream = io.BytesIO()
         try:
             read_picture(file).save(stream, format="PNG", compress_level=_LEVEL)
         except (OSError, ValueError) as error:
             return NotDrawn(str(error))
-        if known is not None and self._digest(file) != known[1]:
+        if file in self._keyed and _digest(file) != self._keyed[file]:
             return NotDrawn(f"{file} changed while it was read")
         return Drawn(stream.getvalue())
 
-    def _digest(self, file: Path) -> str | None:
-        """sha256 of a file, of which it is read once as long as it stays the same; None: it can't be read."""
-        try:
-            state = file.stat()
-            stamp = (state.st_size, state.st_mtime_ns)
-            known = self._digests.get(file)
-            if known is None or known[0] != stamp:
-                with open(file, "rb") as stream:
-                    known = (stamp, hashlib.file_digest(stream, "sha256").hexdigest())
-                self._digests[file] = known
-            return known[1]
-        except OSError:
-            return None
+
+def _digest(file: Path) -> str | None:
+    """sha256 (hex) of a file; None: it can't be read."""
+    with suppress(OSError):
+        return hash_file(file)
+    return None
 
 
 def told(left_out: Mapping[str, str], most: int = 3) -> str:

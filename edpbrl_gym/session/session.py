@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from edpbrl_gym._validation import Feedback, check_count
 from edpbrl_gym.comparisons import Comparisons
@@ -212,6 +212,18 @@ class Session:
             texts, step = self.maker.texts(prompts), prompts.shape[1] - 1
             check_distinct(texts, self.planner.name, number=self.answered, step=step)
         return prompts
+
+    def substitute(self, tokens: ArrayLike) -> None:
+        """Ask about other items of a pool, (K,), than the planner chose, such as in place of one that can't be shown.
+
+        Raises:
+            RuntimeError: The question is asked already.
+            ValueError: The vocabulary is no pool, or has no such items.
+        """
+        if self.pending is not None or self.vocabulary.horizon != 1:
+            raise RuntimeError("Expected a question about a pool that is chosen and not asked yet; call choose() first")
+        self.choose()
+        self._tokens = [self.maker.extended(self.transcript.next_prefixes()[0], tokens)[:, 0]]
 
     def think(self) -> None:
         """Compute ahead while the person looks at the options: for the next question, and for the first ``progress``.

@@ -51,89 +51,22 @@ class Column:
     meaning: str
 
 
-_WHO = Column("participant", "text", "pseudonym, the same in all files and exports of this study")
+def _columns() -> dict[str, tuple[Column, ...]]:
+    """Those of each table in ``columns.txt``."""
+    found: dict[str, list[Column]] = {}
+    for line in (Path(__file__).parent / "columns.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            columns = found[line[1:-1]] = []
+        elif not line.startswith("#"):
+            columns.append(Column(*line.split(" | ")))
+    return {name: tuple(columns) for name, columns in found.items()}
 
-ANSWERS = (
-    _WHO,
-    Column("arm", "text", "method that chose the questions that count"),
-    Column("asked", "integer", "order in which the questions were asked, from 0"),
-    Column("number", "integer", "place in the sequence, from 0; after undo a question is asked again at its place"),
-    Column(
-        "kind",
-        "text",
-        "practice, normal (counts), attention (says what to choose), repeat (asked again), test (for all)",
-    ),
-    Column("taken_back", "boolean", "whether the participant took the answer back, or went back before it"),
-    Column("counts", "boolean", "whether estimates use the answer: normal, answered, not taken back"),
-    Column("options", "list of texts", "the options, numbered from 1"),
-    Column(
-        "tokens",
-        "list of lists of integers",
-        "token indices of each option in the vocabulary, from 0; empty with planner oracle",
-    ),
-    Column("positions", "list of integers", "number of the option at each position of the page"),
-    Column("expected", "integer", "option that an attention check asks for"),
-    Column("repeats", "integer", "asked of the question that a repeat asks again"),
-    Column(
-        "answer", "text", "best, best_worst, ranking, partial, rating, tie (cannot tell), skip; empty: not answered"
-    ),
-    Column(
-        "order",
-        "list of integers",
-        "numbers of the options in the answer: best first; for best_worst best, worst; for rating levels from 1",
-    ),
-    Column("shown_s", "number", "seconds from consent until the question was first shown, by the server's clock"),
-    Column("answered_s", "number", "seconds from consent until the answer was stored, by the server's clock"),
-    Column("first_input_ms", "integer", "milliseconds from appearance to the first input, by the browser"),
-    Column("answer_ms", "integer", "milliseconds from appearance to the answer, by the browser"),
-    Column("visibility_changes", "integer", "how often the page was hidden or shown again, by the browser"),
-    Column("device", "text", "phone (narrower than 600 pixels), tablet (than 1,024) or desktop"),
-    Column("config", "text", "first 16 digits of the configuration's SHA-256"),
-    Column("code_version", "text", "version of edpbrl-gym that stored the answer"),
+
+_COLUMNS = _columns()
+PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
+    _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
-
-PARTICIPANTS = (
-    _WHO,
-    Column("arm", "text", "method that chose the questions that count"),
-    Column("language", "text", "language of the pages"),
-    Column("consent_version", "text", "version of the consent text that was agreed to; empty: no consent"),
-    Column("status", "text", "enrolled, consented, asking, finished, failed (the comprehension check) or withdrawn"),
-    Column("answered", "integer", "answers that count"),
-    Column("undone", "integer", "answers taken back"),
-    Column("attention_asked", "integer", "attention checks answered"),
-    Column("attention_passed", "integer", "attention checks answered as asked"),
-    Column("repeats_asked", "integer", "repeats of which both answers name a best option"),
-    Column("repeats_agreed", "integer", "repeats with the same best option as before"),
-    Column("minutes", "number", "minutes from consent to the last answer"),
-)
-
-EVENTS = (
-    _WHO,
-    Column("after_s", "number", "seconds from consent; negative before it, empty without consent"),
-    Column(
-        "kind",
-        "text",
-        "consent, comprehension, status, undo, sure (the stopping rule), style_choice (the last question: learnt, "
-        "random or tie), refused, others of the pages",
-    ),
-    Column("detail", "JSON", "more about it; only with --identified for kinds that pages define"),
-)
-
-PREDICTIONS = (
-    _WHO,
-    Column("asked", "integer", "asked of a test question that names a best option"),
-    Column("after", "integer", "number of the participant's answers that count from which it is predicted"),
-    Column("last", "boolean", "whether these are all of them"),
-    Column("probabilities", "list of numbers", "of each option, in its order, to be named best; averaged over the "
-           "posterior under the arm's prior"),
-)  # fmt: skip
-
-IDENTIFYING = (
-    Column("external", "JSON", "identifiers with which the participant arrived"),
-    Column("code", "text", "random name in the database"),
-    Column("created_at", "time", "arrival, UTC"),
-    Column("consented_at", "time", "consent, UTC"),
-)
+IDENTIFYING = _COLUMNS["identifying"]
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from edpbrl_gym.rendering.cached import RenderingError
+from edpbrl_gym.rendering import NotDrawn, RenderingError
 
 if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
@@ -22,7 +22,6 @@ __all__ = ["Pictures", "make_pictures", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
-_REST = 2.0  # as long as a quick picture takes
 _KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
 _Task = tuple[int, int, str | None]  # priority, order and text; None: the end
 
@@ -33,13 +32,10 @@ class Pictures:
     Args:
         renderer: Draws them.
         seed: Of all pictures.
-        rests: Whether to pause after quick pictures that nobody waits for, so that pages are answered meanwhile: what
-            draws them may keep Python to itself.
     """
 
-    def __init__(self, renderer: CachedRenderer, seed: int, *, rests: bool = False) -> None:
-        self._renderer, self._seed, self._rests = renderer, seed, rests
-        self._urgent = threading.Event()
+    def __init__(self, renderer: CachedRenderer, seed: int) -> None:
+        self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._futures: dict[str, Future[bytes | None]] = {}
@@ -52,17 +48,15 @@ class Pictures:
     def close(self) -> None:
         """Stop after the picture that is being drawn; whoever waits for another one is told that it is cancelled."""
         self._tasks.put((-1, 0, None))
-        self._urgent.set()
         self._thread.join()
         self._renderer.close()
         with self._lock:
             for future in self._futures.values():
                 future.cancel()
 
-    def ahead(self, texts: Sequence[str], *, soon: bool = True) -> None:
+    def ahead(self, texts: Sequence[str], *, soon: bool = True) -> list[Future[bytes | None]]:
         """Draw pictures that will be shown, ``soon`` or at some time."""
-        for text in texts:
-            self._future(text, _NEXT if soon else _SOME_TIME)
+        return [self._future(text, _NEXT if soon else _SOME_TIME) for text in texts]
 
     def get(self, text: str, *, is_last: bool = False) -> Future[bytes | None]:
         """The PNG of a text, when it is drawn; None: the model's safety checker flagged it.
@@ -78,8 +72,6 @@ class Pictures:
                 future = self._futures[text] = Future()
             if not future.done():
                 self._tasks.put((priority, next(self._order), text))  # more than once where it has become urgent
-                if priority < _SOME_TIME:
-                    self._urgent.set()
             return future
 
     def state(self, text: str) -> Future[bytes | None] | None:
@@ -87,18 +79,29 @@ class Pictures:
         with self._lock:
             return self._futures.get(text)
 
+    def refused(self, text: str) -> bool:
+        """Whether there is no picture of this text for a reason of its own, not of the renderer as a whole."""
+        future = self.state(text)
+        if future is None or not future.done() or future.cancelled():
+            return False
+        error = future.exception()
+        return future.result() is None if error is None else isinstance(error, NotDrawn)
+
+    def svg(self, text: str) -> str | None:
+        """The picture as ``Renderer.svg`` has it."""
+        return self._renderer.renderer.svg(text, self._seed)
+
+    def draw(self, texts: Sequence[str]) -> None:
+        """Draw pictures in the calling thread, or on the renderer's workers; ``get`` then has them at once."""
+        self._renderer.render_some(texts, seed=self._seed)
+
     def _draw_all(self) -> None:
         while (first := self._tasks.get())[2] is not None:
             texts = self._batch(first)
-            if not texts:
-                continue
-            self._urgent.clear()
-            begun = time.monotonic()
-            self._draw(texts)
-            with self._lock:
-                self._forget()
-            if self._rests and self._quick and first[0] == _SOME_TIME:
-                self._urgent.wait(_REST * (time.monotonic() - begun))
+            if texts:
+                self._draw(texts)
+                with self._lock:
+                    self._forget()
 
     def _batch(self, first: _Task) -> list[str]:
         """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""
@@ -148,8 +151,8 @@ class Pictures:
     def _forget(self) -> None:
         """Keep no more pictures in memory than about fifty people look at."""
         done = {text: future for text, future in self._futures.items() if future.done() and not future.cancelled()}
-        drawn = {text: None if future.exception() else future.result() for text, future in done.items()}
-        sizes = {text: 1024 + len(png or b"") for text, png in drawn.items()}
+        drawn = {text: future.result() for text, future in done.items() if not future.exception()}
+        sizes = {text: len(png) for text, png in drawn.items() if png is not None}  # what has none is remembered
         excess = sum(sizes.values()) - _KEPT
         for text, size in sizes.items():  # the oldest first
             if excess <= 0:
@@ -170,8 +173,8 @@ def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int
     return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options)
 
 
-def make_pictures(config: StudyConfig, settings: PicturesConfig) -> Pictures:
+def make_pictures(config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None) -> Pictures:
     """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``."""
-    renderer = study_renderer(config, settings)
+    renderer = study_renderer(config, settings, budget=budget)
     renderer.renderer.load()  # before people wait
     return Pictures(renderer, settings.seed)

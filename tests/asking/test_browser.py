@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 
 from edpbrl_gym.asking.opening import differing_items
+from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.pictures.pool import prompt_pool
@@ -16,6 +17,7 @@ from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers import browser as browsers
 from tests.helpers.asking import Asking, Guest
 from tests.helpers.browser import PHONE
+from tests.helpers.painted import Painted
 from tests.helpers.terminals import told
 
 pytestmark = pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())
@@ -153,25 +155,79 @@ def test_ratings_by_key_and_likes_by_swipe_on_a_phone(browser, arguments, tmp_pa
     assert levels == [[1], [0], [1]]
 
 
-def test_a_picture_may_come_late_or_never(browser, arguments, words, tmp_path):
+def test_a_picture_that_never_comes_gives_way_to_another_prompt(browser, arguments, words, tmp_path):
     texts = prompt_pool(load_vocabulary(words[0]), 40, 0).tokens[0]
     never = texts[differing_items(texts, 4, 0, 0)[1]]
     slow = ["--renderer-option", "seconds=0.7", "--renderer-option", f"failing={json.dumps(never)}"]
     with Asking(*arguments, *slow) as asking:
         guest = Guest(browser, asking, faults=True)
         assert guest.page.locator(".no-picture.is-coming").count() > 0
-        guest.page.locator(".card.is-failed .why").wait_for()
-        assert "got one; ask for something else" in guest.page.inner_text(".card.is-failed .why")
-        guest.page.wait_for_function("() => !document.querySelector('.no-picture.is-coming')")
-        find = "all => all.findIndex(one => one.matches('.is-failed'))"
-        failed = guest.page.eval_on_selector_all(".card", find)
-        assert problems(guest.page) == []
-        guest.page.keyboard.press(str(failed + 1))  # no option
-        assert guest.page.locator(".card input:checked").count() == 0
-        other = 1 if failed == 0 else 0
-        guest.next(lambda: guest.page.keyboard.press(str(other + 1)))
+        guest.page.keyboard.press("1")  # not before all can be seen
+        assert guest.number() == 1 and guest.page.locator(".no-picture.is-coming").count() > 0
+        shown = "all => all.map(one => one.alt.slice(one.alt.indexOf(':') + 2))"
+        guest.page.wait_for_function("() => !document.querySelector('.is-coming') && document.images.length == 4")
+        options = guest.page.eval_on_selector_all(".card img", shown)
+        assert never not in options and len(set(options) & set(texts)) == 4
+        assert guest.page.locator(".is-failed").count() == 0 and problems(guest.page) == []
+        guest.answer("2")
         assert guest.number() == 2
+        told_when(tmp_path / "ask", 1)
         guest.close()
+        assert asking.stop() == 0
+    assert Comparisons.from_parquet(tmp_path / "ask/answers.parquet").texts == [options]
+
+
+def test_a_prompt_without_a_picture_leaves_the_pool_that_is_learnt_from_by_both(browser, arguments, words, tmp_path):
+    texts = prompt_pool(load_vocabulary(words[0]), 40, 0).tokens[0]
+    never = next(text for text in texts if text not in {texts[item] for item in differing_items(texts, 4, 0, 0)})
+    given = [*arguments, "--features", "both", "--renderer-option", f"failing={json.dumps(never)}"]
+    with Asking(*given) as asking:
+        guest = Guest(browser, asking, faults=True)
+        for key in "13":
+            guest.answer(key)
+        guest.page.wait_for_function("() => document.querySelector('#sure').textContent.includes('%')")
+        guest.answer("4")
+        told_when(tmp_path / "ask", 3)
+        guest.close()
+        assert asking.stop() == 0
+    assert f"Left out: {never}: Expected no" in " ".join(asking.said.split())
+    with Asking("--out", tmp_path / "ask", "--cache", tmp_path / "images") as asking:  # without it again
+        guest = Guest(browser, asking)
+        guest.drawn()
+        assert guest.number() == 4
+        guest.finish()
+        assert guest.page.locator(".best img").count() == 5
+        guest.close()
+        assert asking.stop() == 0
+    answers = Comparisons.from_parquet(tmp_path / "ask/answers.parquet")
+    assert len(answers.metadata["blocks"]) > 1 and never not in {text for one in answers.texts for text in one}
+    assert never not in (tmp_path / "ask/prompts.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_pictures_of_a_folder_are_asked_about_and_ranked(browser, words, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, text in enumerate(prompt_pool(load_vocabulary(words[0]), 24, 0).tokens[0]):
+        (folder / f"p{number}.png").write_bytes(Painted().draw([text], [0])[0].png)
+    (folder / "cut.png").write_bytes((folder / "p0.png").read_bytes()[:300])
+    (folder / "copy.png").write_bytes((folder / "p1.png").read_bytes())
+    with Asking("--pictures", folder, "--out", tmp_path / "ask", "--cache", tmp_path / "images") as asking:
+        guest = Guest(browser, asking)
+        guest.drawn()
+        assert guest.page.locator(".card img").count() == 4 and problems(guest.page) == []
+        for key in "214":
+            guest.answer(key)
+        told_when(tmp_path / "ask", 3)
+        guest.finish()
+        assert guest.page.locator(".best img").count() == 5
+        guest.close()
+        assert asking.stop() == 0
+    assert "Left out: cut.png" in asking.said and "the same picture as" in asking.said
+    answers = Comparisons.from_parquet(tmp_path / "ask/answers.parquet")
+    assert len(answers) == 3 and answers.metadata["encoder"].startswith("picture:")
+    rank = ["rank", folder, "--taste", tmp_path / "ask/taste.safetensors", "--out", tmp_path / "ranked"]
+    assert main([str(one) for one in rank]) == 0
+    assert (tmp_path / "ranked/ranking.csv").read_text(encoding="utf-8").count("\n") == 1 + 24
 
 
 def test_before_somebody_is_paid_the_page_says_for_how_many_pictures(browser, arguments, tmp_path):

@@ -8,13 +8,17 @@ import pytest
 from edpbrl_gym.asking.conversation import Conversation
 from edpbrl_gym.asking.ending import words_of_items
 from edpbrl_gym.asking.opening import Opening, differing_items
+from edpbrl_gym.asking.pool_pictures import PoolPictures
 from edpbrl_gym.likelihood import BestOf, Response
 from edpbrl_gym.pictures.pool import prompt_pool
 from edpbrl_gym.planners import make_planner
+from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.session import Session
+from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 K = 3
+PAINTED = "tests.helpers.painted:Painted"
 
 
 class Slow:
@@ -169,22 +173,82 @@ def test_what_keeps_the_session_from_being_made_is_told_and_loses_nothing(conver
     again.close()
 
 
-def test_the_next_question_of_every_answer_is_told_ahead(converse):
-    told, encoder = [], Slow()
-    encoder.there.set()
+class Told(PoolPictures):
+    """Pictures that remember what was to be drawn ahead."""
 
-    def ahead(texts):
+    def ahead(self, texts):
+        told = self.__dict__.setdefault("told", [])
         told.append(tuple(texts))
-        return True
+        return super().ahead(texts) or True
 
-    conversation = converse(encoder, ahead=ahead)
+
+@pytest.fixture
+def painted(pool, tmp_path):
+    """Painted pictures of the pool; texts with a word are refused."""
+    running = []
+
+    def make(failing="", kind=PoolPictures):
+        renderer = load_renderer(PAINTED, cache_folder=tmp_path / "images", failing=failing)
+        running.append(kind(Pictures(renderer, 0), pool.tokens[0]))
+        return running[-1]
+
+    yield make
+    for one in running:
+        one.close()
+
+
+def test_an_option_without_a_picture_gives_way_before_it_can_be_answered(converse, painted, pool, tmp_path):
+    encoder, texts = Slow(), pool.tokens[0]
+    never = texts[differing_items(texts, K, 0, 0)[1]]
+    pictures = painted(failing=never)
+    conversation = converse(encoder, pictures=pictures)
+    asked = conversation.asked()
+    assert never in asked.texts and not asked.ready
+    pictures.wait(asked.texts, lambda: False)
+    pictures.wait(texts[:8], lambda: False)
+    seen = conversation.asked()
+    assert seen.ready and seen.key != asked.key and len(set(seen.texts)) == K
+    assert all(pictures.png(text) for text in seen.texts) and never not in seen.texts
+    assert [one == other for one, other in zip(asked.texts, seen.texts, strict=True)] == [True, False, True]
+    assert not conversation.answer(asked.key, Response.best(0))  # about what was there before
+    conversation.opening.close()  # killed
+    conversation = converse(encoder, pictures=pictures)
+    assert conversation.asked().texts == seen.texts and conversation.asked().ready
+    assert conversation.answer(conversation.asked().key, Response.best(1))
+    encoder.there.set()
+    conversation.start()
+    ready(conversation)
+    for _ in range(8):
+        pictures.wait(conversation.asked().texts, lambda: False)
+        asked = conversation.asked()
+        assert asked.ready and never not in asked.texts
+        conversation.answer(asked.key, Response.best(0))
+    conversation.close()
+    answers = conversation.session.comparisons
+    assert answers.texts[0] == list(seen.texts) and never not in {text for one in answers.texts for text in one}
+
+
+def test_where_all_pictures_fail_together_nothing_is_put_in_their_place(converse, painted, monkeypatch):
+    monkeypatch.setattr("tests.helpers.painted.Painted.draw", lambda *_: 1 / 0)  # a service out of reach
+    pictures = painted()
+    conversation = converse(Slow(), pictures=pictures)
+    asked = conversation.asked()
+    assert pictures.wait(asked.texts, lambda: False) == {}
+    again = conversation.asked()
+    assert again == asked and not again.ready and all(map(pictures.failed, again.texts))
+
+
+def test_the_next_question_of_every_answer_is_drawn_ahead(converse, painted):
+    pictures, encoder = painted(kind=Told), Slow()
+    encoder.there.set()
+    conversation = converse(encoder, pictures=pictures)
     conversation.start()
     ready(conversation)
     for option in (1, 2):
-        del told[:]
+        pictures.told = []
         conversation.answer(conversation.asked().key, Response.best(option))
         ready(conversation)
-        expected = [one for one in told if one]
+        expected = [one for one in pictures.told if one]
         assert len(expected) == K
         conversation.answer(conversation.asked().key, Response.best(0))
         assert conversation.asked().texts == expected[0]

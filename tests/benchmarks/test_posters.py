@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import poster_sheets
-from benchmarks.picture_tastes import calm, lab, measures, warm
+from benchmarks.picture_tastes import calm, fine, lab, measures, symmetric, warm
 from edpbrl_gym.rendering.posters import PostersRenderer
 
 pytestmark = pytest.mark.needs("pictures")
@@ -25,6 +25,19 @@ def test_what_the_tastes_like():
     assert calm(flat((40, 90, 160))) > calm(flat((128, 128, 128))) > calm(flat((200, 110, 40))) > calm(dense)
     assert warm(dense) > warm(flat((200, 110, 40))) > warm(flat((128, 128, 128))) > warm(flat((40, 90, 160)))
     assert all(0 <= value <= 1 for value in measures(dense).values())
+
+
+def test_what_the_fresh_tastes_like_is_where_the_lightness_is_whatever_the_colours():
+    left = np.zeros((384, 384, 3), dtype=np.uint8)
+    left[:, :192] = 255
+    both = np.concatenate([left[:, :192:2], left[:, 192:], left[:, :192:2]], axis=1)  # as much white, on both sides
+    assert symmetric(Image.fromarray(both)) == pytest.approx(1, abs=0.01)
+    assert symmetric(Image.fromarray(left)) == pytest.approx(-1, abs=0.01)
+    assert fine(flat((200, 40, 40))) == 0
+    stripes = np.repeat(np.tile(np.array([255, 255, 0, 0], dtype=np.uint8), 96)[None, :, None], 384, axis=0)
+    wide = np.repeat(np.tile(np.repeat(np.array([255, 0], dtype=np.uint8), 96), 2)[None, :, None], 384, axis=0)
+    assert fine(Image.fromarray(stripes[..., 0])) == pytest.approx(50, abs=1)  # a half of the range at every pixel
+    assert fine(Image.fromarray(wide[..., 0])) < 2
 
 
 def test_the_tastes_take_the_bytes_of_a_png():

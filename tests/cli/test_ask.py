@@ -399,7 +399,6 @@ def test_several_are_rated_in_a_pipe_and_the_same_taste_is_estimated(words, tmp_
     assert main([str(argument) for argument in estimated]) == 0
     one, other = load_taste(out / "taste.safetensors"), load_taste(tmp_path / "theta.safetensors")
     np.testing.assert_array_equal(one.theta, other.theta)
-    assert "levels" not in (out / "ask.json").read_text()
     assert piped(monkeypatch, "6\n", *given, "--format", "rating") == 1
     assert "Expected 2 numbers from 1 to 5" in capsys.readouterr().err
 

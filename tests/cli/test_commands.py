@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -11,7 +12,9 @@ import pytest
 
 from edpbrl_gym import __version__
 from edpbrl_gym.cli import main
+from edpbrl_gym.cli.demo import _default_folder
 from edpbrl_gym.experiments.runs import read_results
+from edpbrl_gym.experiments.settings import DemoSettings
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -72,11 +75,9 @@ def test_answers_are_never_written_over(words, tmp_path, capsys):
     assert (tmp_path / "questions.csv").read_bytes() == before
 
 
-def test_every_demo_has_a_folder_of_its_own(words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    small = ["demo", "--vocabulary", words, "--questions", "2", "--num-options", "3"]
-    assert main([*small, "--text", "a red fox"]) == 0 and main([*small, "--text", "a blue fox"]) == 0
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+def test_every_demo_has_a_folder_of_its_own():
+    folders = {_default_folder(DemoSettings(**given)) for given in ({}, {"text": "a red fox"}, {"text": "a blue fox"})}
+    assert len(folders) == 3 and Path("runs/demo") in folders
 
 
 def test_estimate_and_personalize_from_answered_questions(study, words, minilm, tmp_path, capsys):

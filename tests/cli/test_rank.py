@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 
 from edpbrl_gym.cli import main
+from edpbrl_gym.comparisons import Comparisons
+from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.features.images import encode_files
 from edpbrl_gym.personalize import save_taste
 from edpbrl_gym.pictures import load_pictures
@@ -79,3 +81,32 @@ def test_a_taste_about_anything_else_is_refused(folder, tmp_path, capsys):
     assert main(["rank", str(tmp_path / "empty"), "--taste", str(taste), "--encoder", SPEC]) == 2
     assert "got none that can be read; it is empty" in capsys.readouterr().err.splitlines()[-1]
     refused(capsys, ["rank", str(folder), "--taste", str(tmp_path / "no.safetensors")], 2, "Expected a taste file")
+
+
+def test_standard_errors_where_the_answers_lie_beside_the_taste(folder, tmp_path):
+    pool = load_pictures(folder)
+    rows = pool.encoder(PixelEncoder()).encode(pool.vocabulary.all_tokens)
+    prior = make_prior("blocks", rows, blocks=(5, 7))
+    rng = np.random.default_rng(0)
+    features = rows[rng.integers(len(rows), size=(9, 3))]
+    answers = Comparisons.of_choices(
+        features=features, choice=features[:, :, 0].argmax(axis=1), episode=np.arange(9), step=np.zeros(9, dtype=int)
+    )
+    fit = prior.fit(prior.mapped(answers))
+    origin = {**PIXELS, **prior.described(fit).facts, "answers": "answers.parquet"}
+    save_taste(tmp_path / "taste.safetensors", fit.estimate.theta, origin, landmarks=prior.landmarks)
+    command = ["rank", str(folder), "--taste", str(tmp_path / "taste.safetensors"), "--encoder", SPEC, "--count", "0"]
+
+    def ranked():
+        assert main([*command, "--out", str(tmp_path / "out")]) == 0
+        with open(tmp_path / "out" / "ranking.csv", newline="", encoding="utf-8") as file:
+            return {row["file"]: row.get("standard_error") for row in csv.DictReader(file)}
+
+    assert set(ranked().values()) == {None}
+    answers.to_parquet(tmp_path / "answers.parquet")
+    mapped = prior.feature_map(rows)
+    expected = np.sqrt(np.einsum("nd,de,ne->n", mapped, np.linalg.inv(fit.posterior.precision), mapped))
+    found = ranked()
+    np.testing.assert_allclose([float(found[name]) for name in pool.names], expected, rtol=1e-3)
+    answers[:5].to_parquet(tmp_path / "answers.parquet")  # others than the taste's
+    assert set(ranked().values()) == {None}

@@ -1,4 +1,4 @@
-"""Learning from what was seen: sessions on a pool by text and picture, their tastes, and prompts that nobody drew."""
+"""Learning from what was seen: sessions on a pool by text and picture, and their tastes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from edpbrl_gym.features import load_encoder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.personalize import load_taste, save_taste
 from edpbrl_gym.pictures.drawn import DrawnEncoder, features_of, seen_answers
-from edpbrl_gym.pictures.undrawn import taste_in_texts
 from edpbrl_gym.planners import make_planner
 from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import Vocabulary
 from tests.helpers.commands import refused
-from tests.helpers.encoders import CountingEncoder
 from tests.helpers.renderers import Colours
 
 TEXT, IMAGES = "tests.helpers.encoders:OwnEncoder", "tests.helpers.encoders:OwnImages"
@@ -132,27 +130,3 @@ def test_a_taste_in_both_ranks_a_folder(drawn, tmp_path, monkeypatch):
     rows = np.concatenate([load_encoder(TEXT, cache=False).encode(ranked), images], axis=1) / np.sqrt(2)
     scores = prior.feature_map(rows) @ theta
     assert len(ranked) == 12 and (np.diff(scores) <= 1e-6).all()
-
-
-def test_a_taste_in_pictures_goes_over_to_texts():
-    texts = [f"word {number}" for number in range(80)]
-    encoder = CountingEncoder()
-    theta = np.random.default_rng(0).normal(size=encoder.dimension)
-    found = taste_in_texts(theta, encoder, texts[:60], encoder)
-    exact = encoder.encode(texts[60:]).astype(float) @ theta
-    assert np.corrcoef(encoder.encode(texts[60:]) @ found, exact)[0, 1] > 0.99
-
-    class Noisy(CountingEncoder):
-        """Rows of which the texts explain nothing."""
-
-        def encode(self, texts, *, progress=False):
-            return np.random.default_rng(5).normal(size=(len(texts), self.dimension))
-
-    noise = taste_in_texts(theta, Noisy(), texts[:60], encoder)
-    assert np.linalg.norm(noise) < 0.5 * np.linalg.norm(found) * np.std(Noisy().encode(texts[:60]) @ theta) / np.std(
-        exact
-    )
-    with pytest.raises(ValueError, match="at least three prompts that are drawn, got 2"):
-        taste_in_texts(theta, encoder, texts[:2], encoder)
-    with pytest.raises(ValueError, match="theta"):
-        taste_in_texts(theta[:-1], encoder, texts, encoder)

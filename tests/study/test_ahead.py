@@ -12,7 +12,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.ahead import known_options
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.pictures import study_renderer
+from edpbrl_gym.study.pictures import make_pictures, study_renderer
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -21,7 +21,7 @@ from tests.helpers.picture_files import made_picture
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 
-PEOPLE = 6
+PEOPLE = 4
 TESTED = SMALL.replace("repeated = 2", "repeated = 2\ntest = 2")
 PICTURES = '[pictures]\nrenderer = "tests.helpers.renderers:Picky"\nseed = 4\n'
 
@@ -91,6 +91,11 @@ def test_pictures_are_drawn_ahead_within_a_budget_and_once(tmp_path, capsys):
     printed = capsys.readouterr()
     assert f"{len(known)} pictures by a picky one: 0 in the cache, {some} to be drawn of {len(known)}" in printed.out
     assert f"for {some / 4:g} (at 0.25 each)" in printed.out and "used up" in printed.err
+    with closing(make_pictures(config, config.pictures, budget=1)) as served:  # as `edpbrl study serve` has them
+        found = [served.get(f"four{'!' * number}") for number in (0, 2)]
+        assert found[0].result(30).startswith(b"\x89PNG") and "budget of 1 new images" in str(found[1].exception(30))
+    assert main(["study", "serve", str(folder), "--budget-pictures", "-1"]) == 2
+    assert "--budget-pictures >= 0, got -1" in capsys.readouterr().err
     assert main([*draw, "--participants", "0"]) == 2 and main(draw) == 1
     printed = capsys.readouterr()
     assert f"Drawn: {len(known) - len(refused)} of {len(known)} pictures" in printed.out

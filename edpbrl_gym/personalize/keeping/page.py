@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 
-from edpbrl_gym._pictures import open_picture
+from edpbrl_gym._pictures import read_picture
 from edpbrl_gym._places import write_atomically
 
 if TYPE_CHECKING:
@@ -140,13 +140,7 @@ class _Fitted(NamedTuple):
 
 def _fitting(pictures: Sequence[bytes | None]) -> list[_Fitted | None]:
     """The pictures as large as the page may be, the first one half as large again as the others."""
-    opened: list[Image | None] = []
-    for data in pictures:
-        if data is not None:
-            with open_picture(data) as picture:
-                opened.append(_opaque(picture))
-        else:
-            opened.append(None)
+    opened = [None if data is None else read_picture(data, longest=_SIDES[0]) for data in pictures]
     for side in _SIDES:
         sides = (side, *(round(side / 1.5) for _ in opened[1:]))
         fitted = [None if one is None else _encoded(one, most) for one, most in zip(opened, sides, strict=True)]
@@ -156,16 +150,6 @@ def _fitting(pictures: Sequence[bytes | None]) -> list[_Fitted | None]:
         f"Expected pictures that fit on a page of 3 MB, got {len(pictures)} of them, which don't even as thumbnails; "
         "give fewer prompts"
     )
-
-
-def _opaque(picture: Image) -> Image:
-    """On white where it is transparent, upright, in RGB."""
-    from PIL import Image as Pillow
-    from PIL import ImageOps
-
-    upright = ImageOps.exif_transpose(picture).convert("RGBA")
-    ground = Pillow.new("RGBA", upright.size, "white")
-    return Pillow.alpha_composite(ground, upright).convert("RGB")
 
 
 def _encoded(picture: Image, side: int) -> _Fitted:

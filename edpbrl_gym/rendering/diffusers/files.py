@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edpbrl_gym._compat import require
+from edpbrl_gym.features.base import hash_file, hash_settings
 from edpbrl_gym.rendering.diffusers.arguments import PipelineKind
 from edpbrl_gym.rendering.settings import RenderSettings
 
@@ -177,8 +177,8 @@ def _hash_config(path: Path) -> str:
     """Return the sha256 (hex) of a config without its incidental entries, or of the bytes of any other file."""
     if path.name == _INDEX or path.name.endswith("config.json"):
         settings = {name: value for name, value in _read_config(path).items() if name not in _INCIDENTAL}
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hash_settings(settings)
+    return hash_file(path)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -224,16 +224,11 @@ def whole_fingerprint(settings: RenderSettings, folder: Path) -> str:
     """Return ``model_fingerprint`` of a model's folder, or one of the single file, the LoRA and it together."""
     file = single_file(settings)
     fingerprint = model_fingerprint(folder, settings.variant, weights=file is None)
-    parts: list[Any] = [] if file is None else ["file", _hash_file(file)]
+    parts: list[Any] = [] if file is None else ["file", hash_file(file)]
     if settings.lora is not None:
         path, weight = find_lora(settings.lora)
-        parts += ["lora", _hash_file(path), weight]
-    return hashlib.sha256(json.dumps([fingerprint, *parts]).encode()).hexdigest() if parts else fingerprint
-
-
-def _hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        parts += ["lora", hash_file(path), weight]
+    return hash_settings([fingerprint, *parts]) if parts else fingerprint
 
 
 def model_fingerprint(folder: Path, variant: str | None = None, *, weights: bool = True) -> str:
@@ -259,5 +254,5 @@ def model_fingerprint(folder: Path, variant: str | None = None, *, weights: bool
             if path.suffix in _TEXTS and not path.name.endswith(".index.json") and path.name != _INDEX:
                 hashes[path.relative_to(folder).as_posix()] = _hash_config(path)
         for path in _weight_files(component_folder, variant) if weights else ():
-            hashes[path.relative_to(folder).as_posix()] = _hash_file(path)
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+            hashes[path.relative_to(folder).as_posix()] = hash_file(path)
+    return hash_settings(hashes)

@@ -43,6 +43,10 @@ class PostersRenderer(Renderer):
         """The version of the drawing, and the size."""
         return {"model": self.name, "version": VERSION, "width": self.width, "height": self.height}
 
+    def svg(self, text: str, seed: int) -> str:
+        """The scene itself: browsers draw it as quickly as they decode its pixels."""
+        return poster_svg(text, seed, width=self.width, height=self.height)
+
     def draw(self, texts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
         """Draw a poster of every text with its seed.
 
@@ -53,6 +57,5 @@ class PostersRenderer(Renderer):
 
         pictures: list[Drawn] = []
         for text, seed in zip(texts, seeds, strict=True):
-            svg = poster_svg(text, seed, width=self.width, height=self.height)
-            pictures.append(Drawn(bytes(svg_to_bytes(svg_string=svg, skip_system_fonts=True))))
+            pictures.append(Drawn(bytes(svg_to_bytes(svg_string=self.svg(text, seed), skip_system_fonts=True))))
         return pictures

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import io
 import json
 import logging
 import threading
@@ -16,12 +15,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
+import numpy as np
+
 from edpbrl_gym._addresses import OPENAI_KEY, check_address, check_key_variable, key_headers
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._http.errors import ServerError, error_of_success, parse_json, read_error
 from edpbrl_gym._http.waits import LONGEST_WAIT, announced_limit, backoff, in_words, wait_before_next
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.rendering.base import Drawn, NotDrawn, Service
+from edpbrl_gym.rendering.cache import encode_png
 
 if TYPE_CHECKING:
     from edpbrl_gym._http.transport import HttpAnswer, Poster
@@ -133,7 +135,8 @@ class HttpService(Service):
             return Drawn(self.picture(text, seed, stop))
         except Refused as error:
             _log.info("%s draws nothing of a text: %s", self.name, error)
-            return Drawn(_black(self.size or (64, 64)), flagged=True)
+            width, height = self.size or (64, 64)
+            return Drawn(encode_png(np.zeros((height, width, 3), np.float32)), flagged=True)
 
     def close(self) -> None:
         self._poster.close()
@@ -351,14 +354,6 @@ def _lost(problem: str) -> str:
         f"{problem}; it may have been drawn and billed, so it is not asked for again by itself: the same call does, "
         "with the same Idempotency-Key"
     )
-
-
-def _black(size: tuple[int, int]) -> bytes:
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.new("RGB", size).save(stream, format="PNG")
-    return stream.getvalue()
 
 
 def options_from(extra: str | dict[str, Any] | None) -> dict[str, Any]:

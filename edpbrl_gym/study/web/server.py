@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
@@ -10,7 +11,7 @@ from starlette.types import ASGIApp
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["make_server"]
+__all__ = ["listen", "make_server"]
 
 _GRACE = 10  # seconds that open requests get when the server stops
 _HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
@@ -62,3 +63,19 @@ def _protocol() -> type[asyncio.Protocol]:
                 self.transport.close()
 
     return Protocol
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at an address; a ValueError where that is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ValueError(
+            f"Expected a free port at {host}:{port}, could not listen ({error}); choose another --port"
+        ) from None
+    listening.set_inheritable(True)
+    return listening

@@ -44,7 +44,7 @@ function askQuestion(form) {
   let sending = false;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (sending) return;
+    if (sending || (event.submitter?.matches("[data-next]") && form.querySelector(".is-coming"))) return;
     sending = true;
     clock.fill();
     send(form, event.submitter, () => (sending = false));
@@ -55,7 +55,8 @@ function next(form) {
   form.querySelector("[data-next]").click();
 }
 
-// A picture that is being drawn has a sign in its place; one that can't be drawn says why, and is no option any more.
+// A picture that is being drawn has a sign in its place. One that can't be drawn says why; in a question another option
+// comes in its place.
 function awaitPicture(picture) {
   const card = picture.closest(".card, .frame");
   const sign = document.createElement("span");
@@ -66,11 +67,13 @@ function awaitPicture(picture) {
     card.classList.remove("is-coming");
   };
   const failed = async () => {
+    if (card.closest("form[data-question]")) {
+      const [, text] = await insist("/question", {}, 60, () => {});
+      return sign.isConnected ? replace(text) : undefined; // otherwise another one was first
+    }
     card.classList.replace("is-coming", "is-failed");
     sign.classList.remove("is-coming");
     sign.textContent = picture.dataset.failed;
-    for (const input of card.querySelectorAll("input, select")) input.disabled = true;
-    card.closest(".option")?.querySelector(".zoom")?.remove();
     picture.remove();
     const answer = await fetch(picture.src).catch(() => null);
     const why = document.createElement("span");
