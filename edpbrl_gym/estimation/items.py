@@ -18,19 +18,23 @@ put back with their prior variance.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag
 from scipy.spatial import cKDTree
+from scipy.special import softmax
 
 from edpbrl_gym._arrays import AnyFloats, Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.blocks import BlocksPrior, ScalesOfBlocks
 from edpbrl_gym.estimation.map_estimate import Data, Estimate, answer_differences, answer_terms
+from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior
@@ -38,21 +42,49 @@ from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.features.base import hash_arrays, hash_settings
 from edpbrl_gym.likelihood import AnswerFormat, Terms
 
-__all__ = ["ItemsFit", "ItemsPrior"]
+__all__ = ["Crowd", "ItemsFit", "ItemsPart", "ItemsPrior"]
 
 _TASTE, _DEVIATION = 3.0, 1.2  # medians of the sum of s_b^2 and of t^2
 _COMMON, _RATIO = 1.0, 1.0  # deviations of the logs of their common factor, and of each from it
+_FACTORS = np.exp(np.linspace(-2.0, 2.0, 5))  # common factors, over which the evidence without other people is averaged
+_UNLIKE = 0.03  # prior weight of a person unlike all others, as under a population of tastes alone
 _SAME = 1e-3  # distance of the same item's components from two encodings, relative to that of neighbours
 
 
 @dataclass(frozen=True, eq=False)
-class ItemsFit:
-    """The estimate under the scales with the highest evidence.
+class Crowd:
+    """What other people's answers say about the utilities of the items of a pool (`fit_crowd`).
+
+    A person's utilities are u_i = b_i + theta . phi(x_i) + e_i, with theta ~ N(taste, covariance) and
+    e_i ~ N(0, deviation).
+
+    Attributes:
+        taste: Mean of theta, (c,).
+        covariance: Of theta among people, (c, c).
+        effects: What people like more in each item than its features say: posterior means of b_i, (N,).
+        variances: Their posterior variances, (N,).
+        deviation: t^2, variance of a person's own deviation at an item.
+        seen: Number of people to whom each item was shown, (N,).
+        people: Number of people.
+    """
+
+    taste: Floats
+    covariance: Floats
+    effects: Floats
+    variances: Floats
+    deviation: float
+    seen: NDArray[np.int64]
+    people: int
+
+
+@dataclass(frozen=True, eq=False)
+class ItemsPart:
+    """The estimate under one Gaussian.
 
     Attributes:
         estimate: Of theta and of the deviations of all items, (d,).
         log_evidence: Laplace log evidence of the answers.
-        scales: s_b^2 of each block, and t^2, (B + 1,).
+        scales: s_b^2 of each block, and t^2, (B + 1,); empty where other people's answers say them.
         posterior: Laplace's posterior.
     """
 
@@ -60,27 +92,59 @@ class ItemsFit:
     log_evidence: float
     scales: Floats
     posterior: Posterior = field(repr=False)
-    hedged = 1  # no later parts
-
-    @property
-    def parts(self) -> tuple[ItemsFit]:
-        """This one."""
-        return (self,)
-
-    @property
-    def weights(self) -> Floats:
-        """1, (1,)."""
-        return np.ones(1)
 
     @property
     def mean(self) -> Floats:
         """The estimate, (d,)."""
         return self.estimate.theta
 
+
+@dataclass(frozen=True, eq=False)
+class ItemsFit:
+    """The estimate under the scales with the highest evidence, beside that under other people's, if these are known.
+
+    Attributes:
+        parts: Like other people, if they are known; and alone.
+        weights: Posterior weights of the parts, sum 1.
+    """
+
+    parts: tuple[ItemsPart, ...]
+    weights: Floats
+
+    @property
+    def hedged(self) -> int:
+        """None: no part was selected with the same answers."""
+        return len(self.parts)
+
+    @property
+    def log_evidence(self) -> float:
+        """That of the heaviest part."""
+        return self._heaviest.log_evidence
+
+    @property
+    def scales(self) -> Floats:
+        """Those without other people, (B + 1,)."""
+        return self.parts[-1].scales
+
+    @property
+    def estimate(self) -> Estimate:
+        """That of the heaviest part, with the mean of all parts as theta."""
+        theta = self.weights @ np.stack([part.mean for part in self.parts])
+        return replace(self._heaviest.estimate, theta=np.asarray(theta))
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The mixture of the parts' posteriors."""
+        return MixturePosterior.of([part.posterior for part in self.parts], self.weights)
+
     @property
     def planned(self) -> Posterior:
-        """The posterior."""
-        return self.posterior
+        """Posterior to plan questions with: that of the heaviest part."""
+        return self._heaviest.posterior
+
+    @property
+    def _heaviest(self) -> ItemsPart:
+        return self.parts[int(self.weights.argmax())]
 
 
 class ItemsPrior(TastePrior):
@@ -104,7 +168,7 @@ class ItemsPrior(TastePrior):
         features: ArrayLike,
         *,
         blocks: Sequence[int] | None = None,
-        power: float = 0.75,
+        power: float = 0.5,
         components: int = 100,
         mapped: int | None = None,
     ) -> None:
@@ -115,6 +179,7 @@ class ItemsPrior(TastePrior):
         )
         self._items = rows[known:]
         places = self._blocks.feature_map(self._items)
+        self.components: Floats = places  # of the items, (N, c)
         self._tree = cKDTree(places)
         nearest = self._tree.query(places, k=2)[0][:, 1] if len(places) > 1 else np.ones(1)
         self._same = _SAME * float(np.median(nearest))
@@ -122,6 +187,7 @@ class ItemsPrior(TastePrior):
         self.own = slice(size, size + len(self._items))
         self._parts = (*self._blocks.parts, self.own)
         count = len(self._blocks.parts)
+        self.crowd: Crowd | None = None
         self._typical = np.append(np.full(count, _TASTE / count), _DEVIATION)
         self.options = {"blocks": list(self._blocks.blocks), "mapped": len(self._items)}
         self.space = hash_settings([self.options, hash_arrays({"landmarks": self.landmarks})])
@@ -156,12 +222,15 @@ class ItemsPrior(TastePrior):
         mapped[known, self.own.start + item[known]] = 1.0
         return mapped.reshape(*components.shape[:-1], self.dimension)
 
+    def with_crowd(self, crowd: Crowd | None) -> ItemsPrior:
+        """The same prior, for a person of whom others are known."""
+        known = copy(self)
+        known.crowd = crowd
+        return known
+
     def start(self) -> Posterior:
-        """The prior at the medians of the scales."""
-        variances = self._variances(self._typical, np.arange(self.dimension))
-        return GaussianPrior.from_root(
-            np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(self.dimension)
-        ).start()
+        """The prior at the medians of the scales, or other people's tastes."""
+        return self._gaussian(np.arange(self.dimension)).start()
 
     def fit(self, data: Data, *, model: AnswerFormat | None = None) -> ItemsFit:
         """Choose the scales by the evidence of answers about features of ``feature_map``, and estimate.
@@ -170,21 +239,24 @@ class ItemsPrior(TastePrior):
             TypeError, ValueError: As for ``fit_prior``.
         """
         with one_blas_thread():  # many small products
-            terms = answer_terms(data, model)
-            differences, offsets = answer_differences(terms)
+            differences, offsets = answer_differences(answer_terms(data, model))
             shown = differences[:, :, self.own].any(axis=(0, 1))
             used = np.append(np.arange(self.own.start), self.own.start + np.flatnonzero(shown))
             differences = differences[:, :, used]
             parts = (*self._parts[:-1], slice(self.own.start, len(used)))
-            scales = ScalesOfBlocks(
-                differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO
-            ).climb(self._typical)
-            variances = self._variances(scales, used)
-            base = GaussianPrior.from_root(
-                np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(len(used))
-            )
-            found, _, evidence = WhitenedAnswers(differences, offsets, base).estimate(1.0)
-            return self._whole(found, evidence, scales, used)
+            search = ScalesOfBlocks(differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO)
+            scales = search.climb(self._typical)
+            under = WhitenedAnswers(differences, offsets, _diagonal(self._variances(scales)[used]))
+            alone = self._whole(*under.estimate(1.0)[::2], scales, used)
+            if self.crowd is None:
+                return ItemsFit((alone,), np.ones(1))
+            under = WhitenedAnswers(differences, offsets, self._gaussian(used))
+            others = self._whole(*under.estimate(1.0)[::2], np.zeros(0), used)
+            logs = [search.log_evidence(np.log(self._typical * factor))[0] for factor in _FACTORS]
+            weights = -0.5 * np.square(np.log(_FACTORS) / _COMMON)
+            unlike = np.logaddexp.reduce(weights - np.logaddexp.reduce(weights) + logs)
+            shares = softmax([np.log1p(-_UNLIKE) + others.log_evidence, np.log(_UNLIKE) + unlike])
+            return ItemsFit((others, alone), np.asarray(shares))
 
     def fit_planned(self, terms: Terms) -> Posterior:
         """``fit(terms).planned``."""
@@ -195,30 +267,55 @@ class ItemsPrior(TastePrior):
         facts: dict[str, Any] = {"prior": "items", "prior_options": self.options, "scales": fit.scales.tolist()}
         facts |= {"scale_from": "answers", "log_evidence": fit.log_evidence}
         shares = [f"{share:.0%}" for share in fit.scales / fit.scales.sum()]
+        if self.crowd is not None:
+            like = float(fit.weights[0])
+            facts |= {"people": self.crowd.people, "weight_of_the_others": like}
+            belonging = f"{like:.0%} like the others, {1.0 - like:.0%} unlike all of them"
+            return Described(f"items and {self.crowd.people} other people", facts, belonging)
         return Described(f"items (features {', '.join(shares[:-1])}, each item's own {shares[-1]})", facts)
 
-    def _variances(self, scales: Floats, used: NDArray[np.intp]) -> Floats:
-        """Prior variances of some coordinates."""
+    def _variances(self, scales: Floats) -> Floats:
+        """Prior variances of all coordinates."""
         variances = np.empty(self.dimension)
         for part, scale in zip(self._parts, scales, strict=True):
             variances[part] = scale
-        return variances[used]
+        return variances
 
-    def _whole(self, found: Estimate, evidence: float, scales: Floats, used: NDArray[np.intp]) -> ItemsFit:
-        """A fit with all coordinates, of one with those that the answers are about."""
+    def _gaussian(self, used: NDArray[np.intp]) -> GaussianPrior:
+        """The prior of some coordinates, all features among them, before the answers of this person."""
+        if self.crowd is None:
+            return _diagonal(self._variances(self._typical)[used])
+        size, crowd = self.own.start, self.crowd
+        items = used[size:] - size
+        taste = GaussianPrior.from_covariance(crowd.covariance, crowd.taste)
+        deviations = _diagonal(crowd.deviation + crowd.variances[items])
+        precision = block_diag(taste.precision, deviations.precision)
+        root = block_diag(taste.covariance_root(), deviations.covariance_root())
+        return GaussianPrior.from_root(precision, root, np.append(crowd.taste, crowd.effects[items]))
+
+    def _whole(self, found: Estimate, evidence: float, scales: Floats, used: NDArray[np.intp]) -> ItemsPart:
+        """An estimate with all coordinates, of one with those that the answers are about."""
         small = Posterior.from_estimate(found)
-        mean = np.zeros(self.dimension)
+        if len(scales):
+            mean, variances = np.zeros(self.dimension), self._variances(scales)
+        else:
+            assert self.crowd is not None
+            mean = np.append(self.crowd.taste, self.crowd.effects)
+            variances = np.append(np.ones(self.own.start), self.crowd.deviation + self.crowd.variances)
         mean[used] = small.mean
-        deviation = float(np.sqrt(scales[-1]))
-        root = _scattered(small.inverse_factor, used, deviation, self.dimension)
-        precision = partial(_scattered, small.precision, used, 1.0 / deviation**2, self.dimension)
+        root = _scattered(small.inverse_factor, used, np.sqrt(variances))
+        precision = partial(_scattered, small.precision, used, 1.0 / variances)
         whole = replace(found, theta=mean, precision=precision)
-        return ItemsFit(whole, evidence, scales, Posterior.from_root(mean, root, precision))
+        return ItemsPart(whole, evidence, scales, Posterior.from_root(mean, root, precision))
 
 
-def _scattered(matrix: Floats, used: NDArray[np.intp], rest: float, dimension: int) -> Floats:
-    """A matrix of the used coordinates among all, the others on the diagonal."""
-    whole = np.zeros((dimension, dimension))
-    np.fill_diagonal(whole, rest)
+def _diagonal(variances: Floats) -> GaussianPrior:
+    """N(0, diag(variances))."""
+    return GaussianPrior.from_root(np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(len(variances)))
+
+
+def _scattered(matrix: Floats, used: NDArray[np.intp], diagonal: Floats) -> Floats:
+    """A matrix of the used coordinates among all, the others on the diagonal, (d, d)."""
+    whole = np.diag(diagonal)
     whole[np.ix_(used, used)] = matrix
     return whole
