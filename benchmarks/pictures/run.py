@@ -11,12 +11,16 @@ import tyro
 
 from benchmarks.kit.command import check_names, sorted_by
 from benchmarks.pictures.data import Group, Ratings, Shown, find_sets, load_ratings
-from benchmarks.pictures.estimators import ESTIMATORS
+from benchmarks.pictures.estimators import ESTIMATORS as ALONE
+from benchmarks.pictures.others import OTHERS
 from benchmarks.pictures.planners import PLANNERS
 from benchmarks.pictures.replay import ANSWERS, FORMS, replay
 from benchmarks.pictures.report import make_report
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run
+
+ESTIMATORS = {**ALONE, **OTHERS}
+"""Name -> (the set, other people) -> estimator: those of a person alone, and those that know others."""
 
 CONTENDERS = ("random/ridge1", "random/ridge-fit", "adaptive/ridge1", "adaptive/ridge-fit", "adaptive-best/ridge-fit")
 """Those that run unless others are named."""
