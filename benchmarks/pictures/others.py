@@ -54,7 +54,7 @@ class Constant:
 
 
 class Simplex:
-    """Weights >= 0 with the sum 1 on features of the items, (N, r), by maximum likelihood; it predicts as if certain."""
+    """Weights >= 0 with the sum 1 on features of the items, (N, r), by maximum likelihood, taken as certain."""
 
     def __init__(self, features: Floats) -> None:
         self.features = features
@@ -86,7 +86,7 @@ def item_means(ratings: Ratings, known: Sequence[Rater]) -> Constant:
 
 def item_choices(ratings: Ratings, known: Sequence[Rater]) -> Constant:
     """An effect of each item, N(0, 1), from others' choices, with no features (Luce, 1959)."""
-    found = _trained(ratings, known, lambda p, shown, x: p["effect"][shown], {"effect": 1.0})
+    found = _trained(ratings, known, lambda p, pick, x: pick(p["effect"]), {"effect": 1.0})
     return Constant(found["effect"], certain=True)
 
 
@@ -99,7 +99,7 @@ def factorisation(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstimator:
     found = _trained(
         ratings,
         known,
-        lambda p, shown, x: p["effect"][shown] + (p["factors"][shown] * p["person"][:, None, None]).sum(-1),
+        lambda p, pick, x: pick(p["effect"]) + (pick(p["factors"]) * p["person"][:, None, None]).sum(-1),
         {"effect": 1.0, "factors": float(_RANK), "person": 1.0},
     )
     precision = np.diag([_KNOWN, *[1.0] * _RANK])
@@ -117,7 +117,7 @@ def pref(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstimator:
     found = _trained(
         ratings,
         known,
-        lambda p, shown, x: ((x[shown] @ p["map"]) * p["person"][:, None, None]).sum(-1),
+        lambda p, pick, x: ((x @ p["map"]) * p["person"][:, None, None]).sum(-1),
         {"map": 1.0, "person": 1.0},
     )
     prior = GaussianPrior.from_precision(np.eye(_RANK), found["person"].mean(axis=0))
@@ -129,7 +129,7 @@ def lore(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
     found = _trained(
         ratings,
         known,
-        lambda p, shown, x: ((x[shown] @ p["map"]) * p["person"].softmax(-1)[:, None, None]).sum(-1),
+        lambda p, pick, x: ((x @ p["map"]) * p["person"].softmax(-1)[:, None, None]).sum(-1),
         {"map": 0.01, "person": _LOOSE},
     )
     return Simplex(ratings.features @ found["map"])
@@ -149,7 +149,7 @@ def pal(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
     found = _trained(
         ratings,
         known,
-        lambda p, shown, x: (rewards(p, x)[shown] * p["person"].softmax(-1)[:, None, None]).sum(-1),
+        lambda p, pick, x: (rewards(p, x) * p["person"].softmax(-1)[:, None, None]).sum(-1),
         {"map": 0.01, "prototypes": 0.01, "person": _LOOSE},
     )
     return Simplex(rewards(found, ratings.features))
@@ -169,7 +169,8 @@ def _trained(
     Args:
         ratings: The set.
         known: The others.
-        utilities: (parameters, items (people, 25, 4), features (N, d)) -> utilities (people, 25, 4).
+        utilities: (parameters, rows of items -> those of the options (people, 25, 4, ...), features of the options
+            (people, 25, 4, d)) -> utilities (people, 25, 4).
         precisions: Of the parameters that it has.
     """
     import torch
@@ -180,12 +181,17 @@ def _trained(
     shapes["person"] = (len(shown), _RANK)
     rng = np.random.default_rng(0)
     start = {name: torch.tensor(0.3 * rng.standard_normal(shapes[name]), requires_grad=True) for name in precisions}
-    items, features = torch.tensor(shown), torch.tensor(ratings.features)
+    items, features = torch.tensor(shown), torch.tensor(ratings.features[shown])
+
+    def pick(table: Any) -> Any:
+        rows = torch.nn.functional.embedding(items, table.reshape(size, -1))  # whose gradient is quick
+        return rows if table.ndim > 1 else rows[..., 0]
+
     optimiser = torch.optim.LBFGS(list(start.values()), max_iter=300, history_size=20, line_search_fn="strong_wolfe")
 
     def closure() -> Any:
         optimiser.zero_grad()
-        loss = -utilities(start, items, features).log_softmax(-1)[..., 0].sum()
+        loss = -utilities(start, pick, features).log_softmax(-1)[..., 0].sum()
         loss = loss + sum(0.5 * precisions[name] * (value * value).sum() for name, value in start.items())
         loss.backward()
         return loss
