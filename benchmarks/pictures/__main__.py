@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from tyro.conf import OmitArgPrefixes
 
 from benchmarks.kit.command import Place, parse, run
-from benchmarks.pictures.data import Shown
-from benchmarks.pictures.run import CONTENDERS, PICTURES, PicturesSettings, plan_units
+from benchmarks.pictures.run import PICTURES, PicturesSettings, plan_units
 
 
 @dataclass(frozen=True)
@@ -17,23 +16,12 @@ class Options:
     """Ask real people about what they rated, and see what is learnt per answer, per picture and per second."""
 
     settings: OmitArgPrefixes[PicturesSettings] = field(default_factory=PicturesSettings)
-    contender: tuple[str, ...] = CONTENDERS
-    """PLANNER/ESTIMATOR each, such as random/ridge1; a wrong one is answered with all names."""
-    form: tuple[str, ...] = ("best4",)
-    """rate, like, best2, best4, best9, best-worst4, rank4."""
-    features: tuple[Shown, ...] = ("picture",)
-    """Each set is run with those of them that it has."""
     place: OmitArgPrefixes[Place] = field(default_factory=Place)
 
 
 def start(options: Options) -> None:
     """Run, resume or report."""
-    run(
-        PICTURES,
-        options.settings,
-        lambda: plan_units(options.settings, options.contender, options.form, options.features),
-        options.place,
-    )
+    run(PICTURES, options.settings, lambda: plan_units(options.settings), options.place)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -146,22 +146,7 @@ def judge(belief: Belief, rater: Rater) -> dict[str, float]:
     }
 
 
-def follow(
-    asked: Asked, planner: Planner, answers: Sequence[int], rng: np.random.Generator
-) -> Iterator[tuple[int, float]]:
-    """Ask one person; after each of the numbers of answers the number, and the mean seconds that a question took."""
-    spent = 0.0
-    for count in range(max(answers) + 1):
-        if count:
-            start = time.perf_counter()
-            question = planner.ask(asked)
-            spent += time.perf_counter() - start
-            asked.questions.append(question)
-            asked.responses.append(answer(asked.rater, asked.form, question, rng))
-        if count in answers:
-            yield count, spent / max(1, count)
-
-
+@one_blas_thread()
 def replay(
     ratings: Ratings,
     raters: Sequence[Rater],
@@ -179,15 +164,21 @@ def replay(
     (NaN: not measured); and ``wait``, the mean time until a question was chosen.
     """
     rows = []
-    with one_blas_thread():
-        for rater in raters:
-            for repeat in range(repeats):
-                asked = Asked(rater, ratings.features[rater.items], form)
-                planner = make_planner(asked, estimator, generator(repeat, "pictures", "questions", rater.place))
-                own = generator(repeat, "pictures", "answers", rater.place)
-                for count, wait in follow(asked, planner, answers, own):
-                    shown = np.concatenate(asked.questions) if count else np.zeros(0, int)
-                    facts = {"person": rater.place, "repeat": repeat, "answers": count, "wait": wait}
+    for rater in raters:
+        for repeat in range(repeats):
+            asked = Asked(rater, ratings.features[rater.items], form)
+            planner = make_planner(asked, estimator, generator(repeat, "pictures", "questions", rater.place))
+            rng, spent = generator(repeat, "pictures", "answers", rater.place), 0.0
+            for count in range(max(answers) + 1):
+                if count:
+                    start = time.perf_counter()
+                    question = planner.ask(asked)
+                    spent += time.perf_counter() - start
+                    asked.questions.append(question)
+                    asked.responses.append(answer(rater, form, question, rng))
+                if count in answers:
+                    shown = np.concatenate([np.zeros(0, int), *asked.questions])
+                    facts = {"person": rater.place, "repeat": repeat, "answers": count, "wait": spent / max(1, count)}
                     facts |= {"pictures": len(np.unique(shown)), "seconds": len(shown) * rater.seconds}
                     rows.append(facts | judge(estimator.fit(asked), rater))
     return rows

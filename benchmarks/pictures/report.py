@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,82 +18,57 @@ MEASURES = {
     "regret": "regret of the ten best, in standard deviations of the person's ratings",
     "error": "predicted minus observed share of pairs ordered rightly",
     "log_probability": "log probability of the order of a pair",
+    "pictures": "different pictures shown",
+    "wait": "mean seconds until a question was chosen",
 }
-BUDGETS = {"pictures": (5, 10, 20, 40, 90, 180), "seconds": (10, 30, 60, 120)}
-_ASSUMED = {
-    "pictures": "Pictures count when they are first shown: a picture shown again need not be drawn again.",
-    "seconds": "Each picture of a question is taken to need the time that the person took to rate one.",
+BUDGETS = {
+    "pictures": ((5, 10, 20, 40, 90, 180), "A picture shown again need not be drawn again."),
+    "seconds": ((10, 30, 60, 120), "Each picture shown is taken to need the time in which the person rated one."),
 }
-_SERIES = ["data", "features", "form", "contender"]
+"""Name -> amounts, and what is assumed."""
 
 
 def make_report(results: Results) -> Report:
     """The report of ``python -m benchmarks.pictures``."""
     table = results.table.assign(error=results.table["predicted"] - results.table["accuracy"])
-    curves = Curves(table, _SERIES, ["person"], None, "answers")
+    curves = Curves(table, ["data", "features", "form", "contender"], ["person"], None, "answers")
+    counts, later = curves.counts, [count for count in curves.counts if count > 0]
     sections: list[Section] = []
     for data, features in dict.fromkeys(key[:2] for key in curves.series):
         keys = [key for key in curves.series if key[:2] == (data, features)]
         people = table[(table["data"] == data) & (table["features"] == features)]["person"].nunique()
-        sections.append(Text([f"{people} people."], f"{data}, features of {features}", 1))
-        title = f"{data}, {features}: "
+        sections.append(Text([f"{people} people."], f"{data}, {features}", 1))
+
+        def add(title: str, columns: Sequence[int], cells: Callable[[Key], list[str]], note: str = BY_PERSON) -> None:
+            rows = [[*key[2:], *shown] for key in keys if any(shown := cells(key))]  # noqa: B023  # called here only
+            header = ["form", "contender", *map(str, columns)]
+            sections.append(TextTable(f"{data}, {features}: {title}", header, rows, note))  # noqa: B023
+
         for measure, words in MEASURES.items():
-            sections.append(_measure_table(title + words, curves, keys, measure))
+            add(words, counts, lambda key: [cell(curves.mean(key, measure, count)) for count in counts])  # noqa: B023
         for measure in ("accuracy", "regret"):
-            sections.append(
-                _difference_table(f"{title}{MEASURES[measure]}, less random questions", curves, keys, measure)
-            )
-        sections += [
-            _budget_table(f"{title}{measure} after so many {budget}", curves, keys, measure, budget)
-            for budget in BUDGETS
-            for measure in ("accuracy", "regret")
-        ]
-        sections.append(_cost_table(f"{title}what was shown, and the wait for a question", table, keys))
-    tables = [one for one in sections if isinstance(one, TextTable)]
-    headline = [one for one in tables if "random questions" in one.title or MEASURES["accuracy"] in one.title]
+            words = f"{MEASURES[measure]}, less random questions with the same estimator"
+            add(words, later, lambda key: _gains(curves, key, measure, later), f"{BY_PERSON} *: it excludes 0.")  # noqa: B023
+        for budget, (amounts, assumed) in BUDGETS.items():
+            words = f"{MEASURES['accuracy']}, after so many {budget}"
+            add(words, amounts, lambda key: _read(curves, key, budget, amounts), assumed)  # noqa: B023
+    words = tuple(f"{MEASURES['accuracy']}{end}" for end in ("", ", less random questions with the same estimator"))
+    headline = [one for one in sections if isinstance(one, TextTable) and one.title.endswith(words)]
     return Report("Real people's ratings, replayed", [*sections, provenance_section(results)], headline=headline)
 
 
-def _measure_table(title: str, curves: Curves, keys: list[Key], measure: str) -> TextTable:
-    counts = curves.counts
-    rows = [[*key[2:], *(cell(curves.mean(key, measure, count)) for count in counts)] for key in keys]
-    return TextTable(title, ["form", "contender", *map(str, counts)], [r for r in rows if any(r[2:])], BY_PERSON)
+def _gains(curves: Curves, key: Key, measure: str, counts: Sequence[int]) -> list[str]:
+    """A contender less random questions with the same form and estimator, paired by person; none for these."""
+    random = (*key[:3], "random/" + key[3].split("/")[1])
+    if key == random:
+        return []
+    return [cell(curves.difference([(key, random)], measure, count), "+.3f", star=True) for count in counts]
 
 
-def _difference_table(title: str, curves: Curves, keys: list[Key], measure: str) -> TextTable:
-    """Paired by person, with the same form and estimator."""
-    counts = [count for count in curves.counts if count > 0]
-    rows = []
-    for key in keys:
-        random = (*key[:3], "random/" + key[3].split("/")[1])
-        if key != random and random in keys:
-            found = [curves.difference([(key, random)], measure, count) for count in counts]
-            rows.append([*key[2:], *(cell(one, "+.3f", star=True) for one in found)])
-    return TextTable(title, ["form", "contender", *map(str, counts)], rows, f"{BY_PERSON} *: it excludes 0.")
-
-
-def _budget_table(title: str, curves: Curves, keys: list[Key], measure: str, budget: str) -> TextTable:
-    """Mean curves read at budgets, linear between the numbers of answers; empty beyond the last one."""
-    rows = []
-    for key in keys:
-        spent, values = curves.curve(key, budget), curves.curve(key, measure)
-        if spent and values:
-            at = np.interp(BUDGETS[budget], list(spent.values()), list(values.values()), right=np.nan)
-            rows.append([*key[2:], *("" if np.isnan(one) else f"{one:.3f}" for one in at)])
-    return TextTable(title, ["form", "contender", *map(str, BUDGETS[budget])], rows, _ASSUMED[budget])
-
-
-def _cost_table(title: str, table: Any, keys: list[Key]) -> TextTable:
-    """Means after the largest number of answers."""
-    last = table[table["answers"] == table["answers"].max()].groupby(_SERIES)[["pictures", "seconds", "wait"]].mean()
-    rows = [
-        [
-            *key[2:],
-            f"{last.loc[key, 'pictures']:.0f}",
-            f"{last.loc[key, 'seconds']:.0f}",
-            f"{1000 * last.loc[key, 'wait']:.0f}",
-        ]
-        for key in keys
-    ]
-    count = table["answers"].max()
-    return TextTable(title, ["form", "contender", f"pictures in {count} answers", "seconds", "ms a question"], rows)
+def _read(curves: Curves, key: Key, budget: str, amounts: Sequence[int]) -> list[str]:
+    """The mean accuracy at each amount, linear between the numbers of answers; empty beyond the last one."""
+    spent, values = curves.curve(key, budget), curves.curve(key, "accuracy")
+    if not spent:
+        return []
+    at = np.interp(amounts, list(spent.values()), list(values.values()), right=np.nan)
+    return ["" if np.isnan(one) else f"{one:.3f}" for one in at]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,27 +11,26 @@ import tyro
 
 from benchmarks.kit.command import check_names, sorted_by
 from benchmarks.pictures.data import Group, Ratings, Shown, find_sets, load_ratings
-from benchmarks.pictures.estimators import ESTIMATORS as ALONE
-from benchmarks.pictures.others import OTHERS
+from benchmarks.pictures.estimators import ESTIMATORS
 from benchmarks.pictures.planners import PLANNERS
 from benchmarks.pictures.replay import ANSWERS, FORMS, replay
 from benchmarks.pictures.report import make_report
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run
 
-ESTIMATORS = {**ALONE, **OTHERS}
-"""Name -> (the set, other people) -> estimator: those of a person alone, and those that know others."""
-
-CONTENDERS = ("random/ridge1", "random/ridge-fit", "adaptive/ridge1", "adaptive/ridge-fit", "adaptive-best/ridge-fit")
-"""Those that run unless others are named."""
+_UNITS = ("data", "contender", "form", "features")
 
 
 @dataclass(frozen=True)
 class PicturesSettings:
-    """What decides the numbers; features, forms and contenders only decide which units there are."""
+    """What decides the numbers, and which units there are: of every set with all of the features that it has."""
 
     # folders with NAME-ratings.parquet, or single such files
     data: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DATA ...")] = ()
+    # PLANNER/ESTIMATOR each; a wrong one is answered with all names
+    contender: tuple[str, ...] = ("random/ridge1", "random/ridge-fit", "adaptive/ridge1", "adaptive/ridge-fit")
+    form: tuple[str, ...] = ("best4",)  # rate, like, best2, best4, best9, best-worst4, rank4
+    features: tuple[Shown, ...] = ("picture",)
     group: Group = "development"  # whose people are asked: constants of the library may be chosen on development people
     answers: tuple[int, ...] = ANSWERS  # of a new person, after which the held-out items are predicted
     repeats: int = 1  # of each person, with other random questions; a person counts once, by the mean
@@ -45,12 +44,15 @@ class PicturesSettings:
         object.__setattr__(self, "answers", tuple(sorted(set(self.answers))))
         for name, fewest in (("repeats", 1), ("people_per_fold", 1), ("folds", 2), ("components", 1)):
             check_count(getattr(self, name), name, minimum=fewest)
+        object.__setattr__(self, "form", check_names(self.form, "form", tuple(FORMS)))
+        for contender in self.contender:
+            planner, _, estimator = contender.partition("/")
+            check_choice_of(planner, "planner of a contender PLANNER/ESTIMATOR", tuple(PLANNERS))
+            check_choice_of(estimator, "estimator of a contender PLANNER/ESTIMATOR", tuple(ESTIMATORS))
 
     def as_config(self) -> dict[str, Any]:
-        """JSON-able; the data go by their fingerprints, which are added when they are loaded."""
-        config = asdict(self)
-        del config["data"]
-        return config
+        """JSON-able; the data go by their fingerprints, and units may be added."""
+        return {key: value for key, value in asdict(self).items() if key not in _UNITS}
 
 
 @dataclass(frozen=True)
@@ -69,35 +71,21 @@ class PicturesUnit:
         return f"{self.data}__{self.features}__{self.form}__{self.contender.replace('/', '--')}__fold{self.fold}"
 
 
-def plan_units(
-    settings: PicturesSettings,
-    contenders: Sequence[str] = CONTENDERS,
-    forms: Sequence[str] = ("best4",),
-    features: Sequence[Shown] = ("picture",),
-) -> list[PicturesUnit]:
-    """The units: of every set with all of the features that it has, fold after fold.
+def plan_units(settings: PicturesSettings) -> list[PicturesUnit]:
+    """The units, fold after fold, so that an early stop leaves a small replay of all contenders.
 
     Raises:
-        ValueError: An unknown name, or a set that has none of the features.
+        ValueError: A set has none of the features.
     """
-    shown = check_names(features, "features", ("picture", "text", "both"))
-    forms = check_names(forms, "form", tuple(FORMS))
-    for contender in contenders:
-        planner, _, estimator = contender.partition("/")
-        check_choice_of(planner, "planner of a contender PLANNER/ESTIMATOR", tuple(PLANNERS))
-        check_choice_of(estimator, "estimator of a contender PLANNER/ESTIMATOR", tuple(ESTIMATORS))
-    sets = []
-    for source in find_sets(settings.data):
-        has = [one for one in shown if one in source.shown]
-        if not has:
-            raise ValueError(f"Expected features of {source.name} among {source.shown}, got {', '.join(shown)}")
-        sets += [(source.name, one) for one in has]
+    sets = [(one, shown) for one in find_sets(settings.data) for shown in settings.features if shown in one.shown]
+    for lacking in set(find_sets(settings.data)) - {one for one, _ in sets}:
+        raise ValueError(f"Expected features of {lacking.name} among {lacking.shown}, got {settings.features}")
     return [
-        PicturesUnit(name, one, form, contender, fold)
+        PicturesUnit(one.name, shown, form, contender, fold)
         for fold in range(settings.folds)
-        for name, one in sets
-        for form in forms
-        for contender in dict.fromkeys(contenders)
+        for one, shown in dict.fromkeys(sets)
+        for form in settings.form
+        for contender in dict.fromkeys(settings.contender)
     ]
 
 
