@@ -1,0 +1,1 @@
+"""Real people's ratings of pictures and texts replayed as answers to any questions: docs/people.md."""

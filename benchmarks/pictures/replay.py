@@ -1,0 +1,184 @@
+"""A person asked question after question, who answers as they rated, and how well the held-out items are predicted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from benchmarks.pictures.data import LEVELS, Rater, Ratings
+from edpbrl_gym._arrays import Floats, Indices
+from edpbrl_gym._seeds import generator
+from edpbrl_gym._threads import one_blas_thread
+from edpbrl_gym.likelihood import AnswerFormat, BestOf, BestWorst, Ranking, Response, Terms
+from edpbrl_gym.likelihood.rating import Like, Rating
+
+ANSWERS = (0, 3, 6, 10, 15, 20, 40)
+_BEST = 10  # items that an estimate chooses
+
+
+class Form(NamedTuple):
+    """What is asked: the format, and the number of items K of a question."""
+
+    model: AnswerFormat
+    options: int
+
+
+FORMS: dict[str, Form] = {
+    "rate": Form(Rating(LEVELS), 1),
+    "like": Form(Like(), 1),
+    "best2": Form(BestOf(), 2),
+    "best4": Form(BestOf(), 4),
+    "best9": Form(BestOf(), 9),
+    "best-worst4": Form(BestWorst(), 4),
+    "rank4": Form(Ranking(), 4),
+}
+"""Name -> what is asked."""
+
+
+@dataclass(eq=False)
+class Asked:
+    """The questions and answers of one person so far.
+
+    Attributes:
+        rater: The person; an estimator or planner looks at ``items`` and ``askable``, never at the ratings.
+        features: Of the person's items, (n, d).
+        form: What is asked.
+        questions: Places of the items of each question among the person's items, (K,) each.
+        responses: The answers.
+    """
+
+    rater: Rater
+    features: Floats
+    form: Form
+    questions: list[Indices] = field(default_factory=list)
+    responses: list[Response] = field(default_factory=list)
+
+    def terms(self, rows: Floats) -> Terms:
+        """The likelihood of the answers, given features of the person's items, (n, r)."""
+        shown = np.array(self.questions, dtype=np.int64).reshape(-1, self.form.options)
+        return self.form.model.terms(rows[shown], self.responses)
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What is estimated about a person's items.
+
+    Attributes:
+        scores: Estimated utilities, (n,).
+        covariance: Of the utilities, on the scale on which a choice has logistic noise, (n, n); None: scores only say
+            an order.
+    """
+
+    scores: Floats
+    covariance: Floats | None = None
+
+    def preferred(self, one: Indices, other: Indices) -> Floats:
+        """Probability of the answer that each item ``one`` is better than the ``other``, over the posterior.
+
+        The mean of a logistic function of a Gaussian, by MacKay's (1992) approximation.
+        """
+        if self.covariance is None:
+            return np.full(len(one), np.nan)
+        own = np.diagonal(self.covariance)
+        variance = np.maximum(own[one] + own[other] - 2.0 * self.covariance[one, other], 0.0)
+        lead = (self.scores[one] - self.scores[other]) / np.sqrt(1.0 + np.pi * variance / 8.0)
+        return np.asarray(0.5 + 0.5 * np.tanh(lead / 2.0))
+
+
+class Estimator(Protocol):
+    """Answers to a belief."""
+
+    def fit(self, asked: Asked) -> Belief:
+        """From all answers so far, also none."""
+        ...
+
+
+class Planner(Protocol):
+    """Who chooses the next question of one person."""
+
+    def ask(self, asked: Asked) -> Indices:
+        """Different places among ``asked.rater.askable``, (K,)."""
+        ...
+
+
+MakePlanner = Callable[[Asked, Any, np.random.Generator], Planner]
+"""(a person before the first answer, the estimator, a generator of the planner's own) -> the planner."""
+
+
+def answer(rater: Rater, form: Form, question: Indices, rng: np.random.Generator) -> Response:
+    """What the person's own ratings answer; ties at random."""
+    model = form.model
+    if isinstance(model, Like):
+        return Response.rating((rater.ratings[question] > np.median(rater.ratings)).astype(int).tolist())
+    if isinstance(model, Rating):
+        return Response.rating(rater.levels[question].tolist())
+    order = np.lexsort((rng.random(len(question)), -rater.ratings[question])).tolist()
+    if isinstance(model, Ranking):
+        return Response.ranking(order)
+    return Response.best_worst(order[0], order[-1]) if isinstance(model, BestWorst) else Response.best(order[0])
+
+
+def judge(belief: Belief, rater: Rater) -> dict[str, float]:
+    """How well held-out items are predicted.
+
+    - accuracy: share of their pairs with different ratings that the scores order rightly, half of equal scores;
+    - regret: mean rating of the ten best less that of the ten with the highest scores (random among equal ones), in
+      standard deviations of the person's ratings;
+    - predicted: the accuracy that the belief expects; log_probability: of the order of a pair.
+    """
+    better, worse = rater.pairs
+    lead = belief.scores[better] - belief.scores[worse]
+    tie = np.abs(lead) <= 1e-9 * max(1.0, float(np.abs(belief.scores).max()))
+    chances = belief.preferred(better, worse)
+    held, ratings = rater.held_out, rater.ratings[rater.held_out]
+    shuffled = generator(0, "pictures", "ten best", rater.place).permutation(len(held))
+    chosen = shuffled[np.argsort(-np.round(belief.scores[held][shuffled], 9), kind="stable")[:_BEST]]
+    lost = np.sort(ratings)[::-1][:_BEST].mean() - ratings[chosen].mean()
+    return {
+        "accuracy": float(np.where(tie, 0.5, lead > 0).mean()) if len(lead) else np.nan,
+        "regret": float(lost / rater.ratings.std()),
+        "predicted": float(np.maximum(chances, 1.0 - chances).mean()) if len(lead) else np.nan,
+        "log_probability": float(np.log(np.maximum(chances, 1e-12)).mean()) if len(lead) else np.nan,
+    }
+
+
+@one_blas_thread()
+def replay(
+    ratings: Ratings,
+    raters: Sequence[Rater],
+    make_planner: MakePlanner,
+    estimator: Estimator,
+    form: Form,
+    *,
+    answers: Sequence[int] = ANSWERS,
+    repeats: int = 1,
+) -> list[dict[str, Any]]:
+    """Ask people, each from the start in every repeat; a row for each person, repeat and number of answers.
+
+    Beside the measures of ``judge`` a row has ``pictures``, the different ones shown so far, which had to be drawn;
+    ``seconds``, the time of the person, if each picture of a question takes as long as the person took to rate one
+    (NaN: not measured); and ``wait``, the mean time until a question was chosen.
+    """
+    rows = []
+    for rater in raters:
+        for repeat in range(repeats):
+            asked = Asked(rater, ratings.features[rater.items], form)
+            planner = make_planner(asked, estimator, generator(repeat, "pictures", "questions", rater.place))
+            rng, spent = generator(repeat, "pictures", "answers", rater.place), 0.0
+            for count in range(max(answers) + 1):
+                if count:
+                    start = time.perf_counter()
+                    question = planner.ask(asked)
+                    spent += time.perf_counter() - start
+                    asked.questions.append(question)
+                    asked.responses.append(answer(rater, form, question, rng))
+                if count in answers:
+                    shown = np.concatenate([np.zeros(0, int), *asked.questions])
+                    facts = {"person": rater.place, "repeat": repeat, "answers": count, "wait": spent / max(1, count)}
+                    facts |= {"pictures": len(np.unique(shown)), "seconds": len(shown) * rater.seconds}
+                    rows.append(facts | judge(estimator.fit(asked), rater))
+    return rows
