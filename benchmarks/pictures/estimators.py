@@ -22,7 +22,9 @@ from edpbrl_gym._seeds import generator
 from edpbrl_gym._threads import one_torch_thread
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.map_estimate import answer_terms
+from edpbrl_gym.estimation.items import ItemsPrior
 from edpbrl_gym.estimation.population import fit_population
+from edpbrl_gym.estimation.population.items import fit_crowd
 from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.likelihood import Terms
@@ -173,6 +175,14 @@ def library_population(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstim
     return FeatureEstimator(fit_population(people, kind="gaussian"), ratings.features)
 
 
+def library_items(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstimator:
+    """The library's prior of a pool, with what others said about its items."""
+    alone = ItemsPrior(ratings.features)
+    rows = alone.feature_map(ratings.features)
+    people = [Terms(rows[one], np.zeros(one.shape), np.zeros(len(one), int)) for one in choices_of(known)]
+    return FeatureEstimator(alone.with_crowd(fit_crowd(people, alone)), ratings.features)
+
+
 def _weighted(values: Any, person: Any) -> Any:
     return (values * person[:, None, None]).sum(-1)
 
@@ -220,11 +230,13 @@ ESTIMATORS: dict[str, Callable[[Ratings, Sequence[Rater]], Estimator]] = {
     "ridge1": _by_name("ridge"),
     "ridge-fit": _by_name("ridge", scale="auto"),
     "words": _by_name("words"),
+    "items": _by_name("items"),
     "gp": _by_name("gp", landmarks=100),
     # with what others said
     "item-means": item_means,
     "item-choices": item_choices,
     "population": library_population,
+    "population-items": library_items,
     "factorisation": factorisation,
     "pref": pref,
     "lore": lore,
