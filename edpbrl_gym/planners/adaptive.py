@@ -65,11 +65,6 @@ class AdaptivePlanner(TrackedPlanner):
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
 
-    Under a `Population` the draws are from the mixture of its parts (`MixturePosterior`). With several types of people
-    the acquisition function is the mutual information between the answer and the taste, which type a person is among
-    it: the Fisher information at a draw says how well an answer tells tastes near it apart, not how well it tells the
-    types apart (docs/priors.md).
-
     Of a format whose answers are about each option by itself (ratings) K may be 1; its acquisition functions are those
     of `SeparateOptions`, by default the mutual information: the Fisher information takes the thresholds for known, and
     then asks about what all options have in common.
@@ -90,7 +85,7 @@ class AdaptivePlanner(TrackedPlanner):
         score: Acquisition function of mode "learn": "information", the expected gain in log det of the posterior
             precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
             "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
-            or "mutual" information. None: "mutual" under a population of several types and for ratings, else "trace" on
+            or "mutual" information. None: "mutual" for ratings, else "trace" on
             a pool, "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
@@ -333,7 +328,7 @@ class AdaptivePlanner(TrackedPlanner):
 
 
 def _default_score(prior: TastePrior, pool: bool, draws: int | None, model: AnswerFormat) -> Score:
-    if (prior.types > 1 or not model.relative) and (draws is None or draws > 1):
+    if not model.relative and (draws is None or draws > 1):
         return "mutual"
     return "trace" if pool else "information"
 
