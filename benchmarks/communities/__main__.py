@@ -20,7 +20,7 @@ class Options:
     regime: tuple[str, ...] = DEFAULT_REGIMES
     """VOCABULARY-MODE: images or interiors; argmax, scale-50, scale-20 or scale-5."""
     estimator: tuple[str, ...] = DEFAULTS
-    """alone, population-factors, population-types."""
+    """alone, population-factors."""
     place: OmitArgPrefixes[Place] = field(default_factory=Place)
 
 

@@ -49,10 +49,7 @@ def make_estimator(name: str, settings: CommunitySettings, known: Sequence[Terms
     """An estimator of ``ESTIMATORS`` that has seen the answers of a community; prior: of the vocabulary."""
     if name == "alone":
         return Alone(prior)
-    if name == "population-factors":
-        population = fit_population(known, kind="factors", factors=settings.factors, base=prior.base)
-    else:
-        population = fit_population(known, kind="types", types=settings.types, base=prior.base)
+    population = fit_population(known, kind="factors", factors=settings.factors, base=prior.base)
     return WithPopulation(population.with_fallback(prior))
 
 

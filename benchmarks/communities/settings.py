@@ -31,7 +31,6 @@ ESTIMATORS: dict[str, str] = {
     "alone": "no other people: the vocabulary's prior with its neighbourhoods (`VocabularyPrior`)",
     "population-factors": "other people's common directions about the vocabulary's prior, which is also the fallback "
     "for who is unlike them (`fit_population`, `Population.with_fallback`)",
-    "population-types": "types of other people, with the same fallback",
 }
 """Name -> what it is."""
 
@@ -54,7 +53,6 @@ class CommunitySettings:
     new: int = 8  # people of each kind
     candidates: int = 200  # random questions from which those of a new person are chosen
     factors: int = 8  # columns of the loadings of population-factors
-    types: int = 6  # of people, of population-types
     shown: int = 3000  # prompts of the training vocabulary of which questions consist
     held_out: int = 50  # questions about held-out prompts of the log-likelihood
     prompts: int = 1000  # held-out prompts of the preference error
@@ -70,7 +68,7 @@ class CommunitySettings:
             check_count(count, "answers", minimum=0)
         object.__setattr__(self, "answers", tuple(sorted(set(self.answers))))
         check_count(self.people, "people", minimum=20)
-        for name in ("questions", "new", "factors", "types", "held_out", "pairs"):
+        for name in ("questions", "new", "factors", "held_out", "pairs"):
             check_count(getattr(self, name), name)
         check_count(self.candidates, "candidates", minimum=max(1, *self.answers))  # as many as a person answers
         check_count(self.shown, "shown", minimum=NUM_OPTIONS)

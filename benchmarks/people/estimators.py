@@ -22,14 +22,12 @@ ESTIMATORS: dict[str, str] = {
     "ridge-fit": "no other people: ridge, lambda by the evidence of the person's own answers",
     "population-gaussian": "a Gaussian of other people, by EM on their answers, with a fallback for who is unlike them",
     "population-factors": "other people's common directions, their number by held-out likelihood, with the fallback",
-    "population-types": "types of other people, their number by held-out likelihood, with the fallback",
 }
 """Name -> what it is."""
 
 POPULATIONS: dict[str, Kind] = {
     "population-gaussian": "gaussian",
     "population-factors": "factors",
-    "population-types": "types",
 }
 """Those with a population of the library, and its kind."""
 

@@ -19,7 +19,7 @@ from edpbrl_gym._validation import check_count
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run
 
 DEFAULTS = ("ridge100", "ridge1", "ridge-fit", "population-gaussian")
-"""Those that run unless others are named: factors and types take many times as long."""
+"""Those that run unless others are named: factors take many times as long."""
 
 _FEWEST = 20  # other people of whom the library makes a population
 

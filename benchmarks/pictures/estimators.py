@@ -21,8 +21,8 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._threads import one_torch_thread
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.items import ItemsPrior
+from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.population import fit_population
 from edpbrl_gym.estimation.population.items import fit_crowd
 from edpbrl_gym.estimation.priors import make_prior

@@ -43,7 +43,7 @@ class Design:
     """Lambda of the estimate from the answers."""
     prior: Path | None = None
     """What other people answered, a population.safetensors of `edpbrl fit-population`: the inverse of its covariance
-    takes the place of lambda times the identity (of types of people, the covariance within and between the types)."""
+    takes the place of lambda times the identity."""
     num_options: int = 4
     """K, options of a question."""
     episodes: int = 30

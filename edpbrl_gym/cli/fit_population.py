@@ -37,13 +37,11 @@ class FitPopulation:
     """One file for each person, or folders of them: filled-in questions files of `edpbrl design` (.csv, .tsv,
     .parquet), or comparisons (.parquet); or long tables of many people, with a row for each option (person, question,
     option, chosen and attributes)."""
-    kind: Literal["gaussian", "factors", "types"] | None = None
-    """gaussian (one covariance of all features), factors (a few common directions), or types of people (None: gaussian
-    up to 20 features, factors above)."""
+    kind: Literal["gaussian", "factors"] | None = None
+    """gaussian (one covariance of all features), or factors (a few common directions) (None: gaussian up to 20
+    features, factors above)."""
     factors: int | None = None
     """Number of factors (None: the number with the highest likelihood of people left out, which takes a while)."""
-    types: int | None = None
-    """Number of types (None: chosen likewise)."""
     base: Literal["vocabulary", "identity"] | None = None
     """What the covariance is shrunk towards: the embeddings of the vocabulary, or no direction (None: vocabulary if the
     options are texts)."""
@@ -59,7 +57,7 @@ class FitPopulation:
     forgetting: float | None = None
     """With --update: how much weight its people lose, 0 to below 1, for tastes that drift (None: 0)."""
     seed: int = 0
-    """Seed of the integration points."""
+    """Seed of the groups by which the number of factors is chosen."""
     out: Path = Path("runs/population.safetensors")
     """File for the population."""
 
@@ -106,8 +104,8 @@ def run(options: FitPopulation) -> None:
         if earlier is None:
             found = _fitted(options, answers, terms, embedded)
         else:
-            seed, minimum = options.seed, options.minimum_people
-            found = earlier.updated(terms, forgetting=options.forgetting or 0.0, seed=seed, minimum_people=minimum)
+            minimum = options.minimum_people
+            found = earlier.updated(terms, forgetting=options.forgetting or 0.0, minimum_people=minimum)
         found = _with_origin(found, earlier, options, answers, words)
         found.save(options.out)
         _describe(found, terms, words, embedded)
@@ -126,12 +124,11 @@ def _check(options: FitPopulation) -> None:
         raise UsageError("Expected files of answers, one for each person, or a folder of them, got none")
     if options.out.suffix != ".safetensors":
         raise UsageError(f"Expected --out with a name that ends in .safetensors, got {options.out}")
-    check_counts(options, minimum_people=1, seed=0, factors=0, types=1)
+    check_counts(options, minimum_people=1, seed=0, factors=0)
     if options.encoder is not None:
         check_encoder_spec(options.encoder)
-    for name in ("factors", "types"):
-        if getattr(options, name) is not None and options.kind != name:
-            raise UsageError(f"Expected --kind {name} with --{name}, got {options.kind or 'no --kind'}")
+    if options.factors is not None and options.kind != "factors":
+        raise UsageError(f"Expected --kind factors with --factors, got {options.kind or 'no --kind'}")
     if options.base == "identity" and options.vocabulary is not None:
         raise UsageError("Expected --base vocabulary with --vocabulary, got identity; leave one out")
     if options.update is None:
@@ -143,7 +140,7 @@ def _check(options: FitPopulation) -> None:
             f"Expected --forgetting of at least 0 and below 1, got {options.forgetting}; to forget everyone, fit a new "
             "population"
         )
-    for name in ("kind", "factors", "types", "base"):
+    for name in ("kind", "factors", "base"):
         if getattr(options, name) is not None:
             raise UsageError(f"Expected no --{name} with --update, which keeps that of {options.update}; leave it out")
     if not options.update.is_file():
@@ -211,8 +208,8 @@ def _fitted(
     from edpbrl_gym.estimation.population import fit_population
 
     kind = options.kind or ("gaussian" if terms[0].dimension <= _MANY else "factors")
-    if kind != "gaussian" and getattr(options, kind) is None:
-        output().print(f"Choosing the number of {kind} by the likelihood of people left out (--{kind} sets it).")
+    if kind == "factors" and options.factors is None:
+        output().print("Choosing the number of factors by the likelihood of people left out (--factors sets it).")
     base = None if embedded is None else VocabularyPrior(embedded).base
     if "attributes" in answers[0].metadata and options.base is None:
         base = attribute_prior(answers)
@@ -221,7 +218,6 @@ def _fitted(
         kind=kind,
         base=base,
         factors=options.factors,
-        types=options.types,
         seed=options.seed,
         progress=True,
         minimum_people=options.minimum_people,
@@ -263,17 +259,10 @@ def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabu
     told, guessed = likelihood_per_answer(population, some)
     asked = "of these people" if len(some) == len(terms) else f"of {len(some)} of these people"
     bullet(console, "Fit", f"log-likelihood {told:.3f} for each answer {asked} ({guessed:.3f} by guessing)")
-    named = {"shared": "shared by all", "types": "between the types", "own": "of each person's own"}
+    named = {"shared": "shared by all", "own": "of each person's own"}
     shares = ", ".join(f"{share:.0%} {named.get(name, name)}" for name, share in taste_shares(population).items())
     bullet(console, "Tastes", shares)
-    liked = [""] * len(population.parts)
     if words is not None:
         tokens = words.vocabulary.all_tokens
         rows = favourites(population, embedded, words.vocabulary.sizes, _FAVOURITES)
-        liked = [", ".join(tokens[row] for row in some_rows) for some_rows in rows]
-    if population.kind != "types":
-        if liked[0]:
-            bullet(console, "Most liked", liked[0])
-        return
-    for number, (weight, likes) in enumerate(zip(population.weights, liked, strict=True), start=1):
-        bullet(console, f"Type {number}", f"{weight:.0%} of the people" + (f": {likes}" if likes else ""))
+        bullet(console, "Most liked", ", ".join(tokens[row] for row in rows))

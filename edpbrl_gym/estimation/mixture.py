@@ -1,4 +1,4 @@
-"""A mixture of Gaussian posteriors, as the answers leave it where a person may belong to one of several types."""
+"""A mixture of Gaussian posteriors, as the answers leave it where a person may be unlike all others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MixturePosterior(Posterior):
         """``size`` >= 0 draws from the mixture itself, (size, d), part after part.
 
         They are stratified: each part gives its share of the draws, rounded up or down at random, so that a few draws
-        show the types of people in their proportions.
+        show the parts in their proportions.
 
         Raises:
             ValueError: Size < 0.

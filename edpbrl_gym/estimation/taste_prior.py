@@ -104,11 +104,6 @@ class TastePrior(ABC):
     def dimension(self) -> int:
         """Number of features d that theta is about."""
 
-    @property
-    def types(self) -> int:
-        """Number of types of people that it tells apart."""
-        return 1
-
     @abstractmethod
     def start(self) -> Posterior:
         """What it says before the first answer.

@@ -116,7 +116,9 @@ def fit_gaussian(
     return replace(state, converged=converged, iterations=iteration)
 
 
-def importance_log_evidence(rows: Floats, offsets: Floats | None, scale: float, fit: GaussianFit, draws: int) -> float:
+def importance_log_evidence(
+    rows: Floats, offsets: Floats | None, scale: float, mean: Floats, precision: Floats, draws: int
+) -> float:
     """Log evidence by importance sampling from the Gaussian: log of the mean of p(answers | theta) p(theta) / q(theta).
 
     It lies above the bound and is accurate if the Gaussian is close to the posterior. The draws are the same for all
@@ -125,16 +127,17 @@ def importance_log_evidence(rows: Floats, offsets: Floats | None, scale: float, 
     Args:
         rows: Differences, as for :func:`fit_gaussian`.
         offsets: Offsets, as for :func:`fit_gaussian`.
-        scale: Prior variance of the fit.
-        fit: The Gaussian q.
+        scale: Prior variance of a coordinate.
+        mean: Of the Gaussian q, (r,).
+        precision: Of q, (r, r).
         draws: Number of draws, even; half of them are mirrored.
     """
     rank = rows.shape[2]
     half = np.random.default_rng(0).standard_normal((draws // 2, rank))
     normal = np.concatenate([half, -half])
-    factor = np.linalg.cholesky(fit.precision)
+    factor = np.linalg.cholesky(precision)
     deviations = solve_triangular(factor, normal.T, lower=True, trans="T", check_finite=False)
-    thetas = fit.mean[:, None] + deviations
+    thetas = mean[:, None] + deviations
     values = (rows.reshape(-1, rank) @ thetas).reshape(*rows.shape[:2], len(normal))
     if offsets is not None:
         values += offsets[:, :, None]

@@ -161,7 +161,8 @@ class WhitenedAnswers:
 
     def sampled_evidence(self, scale: float, draws: int) -> float:
         """Log evidence at a scale by importance sampling from the variational Gaussian."""
-        return importance_log_evidence(self._rows, self._shifted, scale, self._fit_gaussian(scale, _ROUGH_BOUND), draws)
+        fit = self._fit_gaussian(scale, _ROUGH_BOUND)
+        return importance_log_evidence(self._rows, self._shifted, scale, fit.mean, fit.precision, draws)
 
     def _fit_gaussian(self, scale: float, tolerance: float) -> GaussianFit:
         if self._gaussian is None:

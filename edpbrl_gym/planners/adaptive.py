@@ -43,6 +43,7 @@ SCORES: tuple[Score, ...] = ("information", "trace", "variance", "mutual")
 _SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gains nothing
 _POOL_SWEEPS = 50
 _POOL_DRAWS = 64
+_RIVALS = 128  # draws, of each of which an item is the best
 _LARGE = 2000  # tokens of a step above which the search is among shortlists of them
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
@@ -65,17 +66,15 @@ class AdaptivePlanner(TrackedPlanner):
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
 
-    Under a `Population` the draws are from the mixture of its parts (`MixturePosterior`). With several types of people
-    the acquisition function is the mutual information between the answer and the taste, which type a person is among
-    it: the Fisher information at a draw says how well an answer tells tastes near it apart, not how well it tells the
-    types apart (docs/priors.md).
-
     Of a format whose answers are about each option by itself (ratings) K may be 1; its acquisition functions are those
     of `SeparateOptions`, by default the mutual information: the Fisher information takes the thresholds for known, and
     then asks about what all options have in common.
 
     ``mode="best"`` looks for the best prompt instead: options with the largest expected utility of the best of them
-    under 16 draws, from one start; in development 64 draws and eight starts found worse items.
+    under 16 draws, from one start; in development 64 draws and eight starts found worse items. Where items have
+    deviations that stay (`ItemsPrior`) that rule asks about the same few items again and again, and real people's best
+    ten are found later than by random questions; there the questions lower the variance of the differences among the
+    items that may be the best.
 
     The same arguments and the same calls give the same questions, whether or not the estimate is read in between.
 
@@ -90,9 +89,8 @@ class AdaptivePlanner(TrackedPlanner):
         score: Acquisition function of mode "learn": "information", the expected gain in log det of the posterior
             precision (D); "trace", the reduction of the sum of the posterior variances of theta's coordinates (A);
             "variance", that of the mean posterior variance of the differences in utility between tokens of a step (V);
-            or "mutual" information. None: "mutual" under a population of several types and for ratings, else "trace" on
-            a pool ("variance" under a prior with deviations of
-            items), "information" in prompts of several steps.
+            or "mutual" information. None: "mutual" for ratings, else "trace" on a pool ("variance" where items have
+            deviations), "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
             a pool (fewer on one of over 625 K items), else one.
@@ -289,10 +287,11 @@ class AdaptivePlanner(TrackedPlanner):
         """The acquisition function of the next question, with draws of ``rng``, not yet prepared for candidates."""
         posterior = self._taste.planned
         draws = posterior.draws(self.draws, rng) if self.draws else posterior.mean[None]
-        if self.mode == "best" and self.prior.own is not None:
-            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._rivals(posterior, rng))
         if self.mode == "best":
-            return ExpectedBest(draws)
+            if self.prior.own is None or not self.model.relative:
+                return ExpectedBest(draws)
+            rivals = _rivals(self._tokens[0], posterior.draws(_RIVALS, rng), self.prior.own)
+            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals)
         if not self.model.relative:
             kind = "variance" if self._lowers_variance else self.score
             format, root = self._taste.format, posterior.inverse_factor
@@ -302,13 +301,6 @@ class AdaptivePlanner(TrackedPlanner):
         if self.score == "information":
             return ExpectedInformation(draws, posterior.inverse_factor)
         return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
-
-    def _rivals(self, posterior, rng) -> Floats:
-        draws = posterior.draws(128, rng)[:, : self.prior.own.start]
-        rows = self._tokens[0][:, : self.prior.own.start].astype(float)
-        best = rows[(rows @ draws.T).argmax(axis=0)]
-        factor = (best - best.mean(axis=0)).T / np.sqrt(len(best))
-        return np.pad(factor, ((0, self._tokens[0].shape[1] - len(factor)), (0, 0)))
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""
@@ -343,7 +335,7 @@ class AdaptivePlanner(TrackedPlanner):
 
 
 def _default_score(prior: TastePrior, pool: bool, draws: int | None, model: AnswerFormat) -> Score:
-    if (prior.types > 1 or not model.relative) and (draws is None or draws > 1):
+    if not model.relative and (draws is None or draws > 1):
         return "mutual"
     if prior.own is not None:  # not the variances of deviations, which say nothing about other items
         return "variance"
@@ -381,6 +373,18 @@ def _contrasts(tables: Sequence[NDArray[np.float32]], own: slice | None) -> Floa
     ]
     factor = positive_semidefinite_factor(np.mean(moments, axis=0), "the tokens' second moment")
     return np.pad(factor, ((0, tables[0].shape[1] - kept), (0, 0)))
+
+
+def _rivals(table: NDArray[np.float32], draws: Floats, own: slice) -> Floats:
+    """B with B B' the covariance of the items that are best under draws of the taste (M, d), (d, M).
+
+    Questions that lower the variance of differences among them look for the best item, and still explore, as long as
+    different items may be the best (for choices among arms: Fiez et al., 2019). Deviations are left out.
+    """
+    rows = table[:, : own.start].astype(np.float64)
+    best = rows[(rows @ draws[:, : own.start].T).argmax(axis=0)]
+    factor = (best - best.mean(axis=0)).T / np.sqrt(len(best))
+    return np.pad(factor, ((0, table.shape[1] - own.start), (0, 0)))
 
 
 @functools.lru_cache(maxsize=4)

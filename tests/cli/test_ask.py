@@ -19,7 +19,7 @@ from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.personalize.taste import load_taste
 from tests.helpers.commands import refused
-from tests.helpers.communities import known_types
+from tests.helpers.communities import known_population
 from tests.helpers.small_vocabulary import TOKENS, write_embedded, write_vocabulary
 from tests.helpers.terminals import PROGRAM, Terminal, events, told
 
@@ -168,7 +168,7 @@ def test_other_planners_and_feedback_never_show_an_option_twice(begin, tmp_path,
 
 
 def test_under_a_population(begin, tmp_path, monkeypatch, capsys):
-    population = known_types(3.0 * np.eye(2, 10))
+    population = known_population(3.0 * np.eye(10)[0])
     place = tmp_path / "population.safetensors"
     population.save(place)
     assert piped(monkeypatch, "1\n2\n", *begin, "--prior", place) == 0
@@ -176,7 +176,7 @@ def test_under_a_population(begin, tmp_path, monkeypatch, capsys):
     provenance = load_taste(tmp_path / "ask/taste.safetensors").provenance
     assert provenance["prior"] == "population" and provenance["questions"] == 3
     assert provenance["population_fingerprint"] == population.fingerprint
-    known_types(4.0 * np.eye(2, 10)).save(place)
+    known_population(4.0 * np.eye(10)[0]).save(place)
     capsys.readouterr()
     again = ["ask", "--terminal", "--out", str(tmp_path / "ask")]
     refused(capsys, again, 1, "Expected the population with which the session")

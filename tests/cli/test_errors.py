@@ -74,7 +74,7 @@ REFUSED = [
     (f"{ESTIMATE} --prior ridge --vocabulary .", 2, "which ridge doesn't need"),
     (f"{ESTIMATE} --prior flat", 2, "'words', 'embeddings', 'ridge'"),
     ("fit-population {answers} --out p.npz", 2, ".safetensors"),
-    ("fit-population {answers} --types 2", 2, "--kind types with --types"),
+    ("fit-population {answers} --factors 2", 2, "--kind factors with --factors"),
     ("fit-population {answers} --forgetting 0.1", 2, "--update with --forgetting"),
     ("fit-population {answers} --base identity --vocabulary images", 2, "leave one out"),
     ("fit-population {answers} --encoder nonsense", 2, "'nonsense'"),

@@ -41,7 +41,7 @@ def test_a_population_of_a_long_table_and_a_new_person_under_it(choices, tmp_pat
     people = load_people(choices)
     expected = fit_population(people, kind="gaussian", base=attribute_prior(people))
     found = Population.load(out)
-    np.testing.assert_allclose(found.parts[0].mean, expected.parts[0].mean, atol=1e-6)
+    np.testing.assert_allclose(found.gaussian.mean, expected.gaussian.mean, atol=1e-6)
     assert found.provenance["attributes"] == ["warm", "loud", "wide"] and found.people == 24
     assert main(["estimate", str(choices), "--person", "p2", "--prior", str(out), "--out", str(theta)]) == 0
     np.testing.assert_allclose(load_taste(theta).theta, found.fit(people[2]).estimate.theta, atol=1e-6)

@@ -21,7 +21,7 @@ from edpbrl_gym.estimation import (
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.population import choose_population, fit_population
 from edpbrl_gym.likelihood import BestOf, Ranking, Response, Terms
-from tests.helpers.communities import known_types, simulated
+from tests.helpers.communities import known_population, simulated
 
 
 def data(n=12, k=3, d=2, seed=0):
@@ -53,7 +53,7 @@ def pairs(sizes, prompts=2, number=1):
 
 PEOPLE = simulated(np.zeros((20, 2)), 2, 3, 0)
 OTHERS = simulated(np.zeros((20, 3)), 2, 3, 0)
-POPULATION = known_types(np.eye(2))
+POPULATION = known_population(np.eye(2)[0])
 from_embeddings = GaussianPrior.from_embeddings
 REFUSED = [
     # estimate
@@ -149,16 +149,15 @@ REFUSED = [
     (lambda: fit_population(PEOPLE[0][0]), "sequence with one item per person"),
     (lambda: fit_population([*PEOPLE, "yes"]), "Person 20: "),
     (lambda: fit_population(PEOPLE, kind="normal"), "kind"),
-    (lambda: fit_population(PEOPLE, types=2), "only with kind='types'"),
+    (lambda: fit_population(PEOPLE, factors=2), "only with kind='factors'"),
     (lambda: fit_population(PEOPLE, base=ridge(2, 0.0)), "proper"),
     (lambda: fit_population(PEOPLE, base=ridge(3)), "dimension 2"),
     (lambda: fit_population(PEOPLE, kind="factors", factors=3), "at most 2 factors"),
-    (lambda: choose_population(PEOPLE, kind="gaussian"), "'factors' or 'types'"),
-    (lambda: choose_population(PEOPLE, kind="types", candidates=()), "at least one candidate"),
-    (lambda: choose_population(PEOPLE, kind="types", candidates=(0, 1)), "candidates"),
-    (lambda: choose_population(PEOPLE, kind="factors", folds=21), "as many people as folds, got 20 people and 21"),
-    (lambda: choose_population(PEOPLE, kind="factors", folds=1), "folds"),
-    (lambda: choose_population(PEOPLE[:8], kind="factors"), "at least 20 people"),
+    (lambda: choose_population(PEOPLE, candidates=()), "at least one candidate"),
+    (lambda: choose_population(PEOPLE, candidates=(-1, 1)), "candidates"),
+    (lambda: choose_population(PEOPLE, folds=21), "as many people as folds, got 20 people and 21"),
+    (lambda: choose_population(PEOPLE, folds=1), "folds"),
+    (lambda: choose_population(PEOPLE[:8]), "at least 20 people"),
     (lambda: POPULATION.updated(PEOPLE[:5]), "at least 20 people to update a population, got 5"),
     (lambda: POPULATION.updated(PEOPLE, forgetting=1.0), "forgetting in"),
     (lambda: POPULATION.updated(OTHERS), "same features"),

@@ -46,7 +46,9 @@ def test_the_evidence_is_that_of_the_gaussian_with_these_scales():
     terms, scales = answer_terms((options, choices)), np.array([0.3, 2.0])
     prior = GaussianPrior.from_precision(np.diag(1 / np.repeat(scales, [4, 5])))
     expected = WhitenedAnswers(*answer_differences(terms), prior).log_evidence(1.0)
-    found, _ = ScalesOfBlocks(*answer_differences(terms), (slice(0, 4), slice(4, 9)), np.ones(2), common=3.0, ratio=1.0).log_evidence(np.log(scales))
+    found, _ = ScalesOfBlocks(
+        *answer_differences(terms), (slice(0, 4), slice(4, 9)), np.ones(2), common=3.0, ratio=1.0
+    ).log_evidence(np.log(scales))
     assert found == pytest.approx(expected, abs=1e-5)
 
 

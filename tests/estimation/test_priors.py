@@ -7,7 +7,7 @@ import pytest
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior, VocabularyPrior, estimate, fit_prior
 from edpbrl_gym.estimation.priors import PRIOR_FILES, PRIORS, load_prior, make_prior, prior_needs, prior_options
-from tests.helpers.communities import known_types
+from tests.helpers.communities import known_population
 
 TOKENS = np.random.default_rng(0).normal(size=(30, 4))
 IDENTITY = GaussianPrior.isotropic(4, 1.0)
@@ -61,7 +61,7 @@ def test_the_evidence_under_a_given_prior_is_laplaces():
 
 def test_files_are_read_whatever_they_hold(tmp_path):
     gaussian = GaussianPrior.from_precision(np.diag([1.0, 2.0, 3.0, 4.0]), [1.0, 0, 0, 0])
-    for prior in (gaussian, known_types(2.0 * np.eye(2, 4))):
+    for prior in (gaussian, known_population(2.0 * np.eye(4)[0])):
         prior.save(tmp_path / prior.file)
         again = load_prior(tmp_path / prior.file)
         np.testing.assert_array_equal(again.start().precision, prior.start().precision)

@@ -118,7 +118,7 @@ def test_a_population_of_people_with_uneven_questions():
     sizes = [2, 4, 3, 2]
     people = [record(*made(sizes, seed=i, d=1, taste=np.array([1.5 + 0.5 * rng.normal()]))) for i in range(40)]
     population = fit_population(people, kind="gaussian", minimum_people=5)
-    part = population.parts[0]
+    part = population.gaussian
     mean, deviation = float(part.mean[0]), float(np.sqrt(part.covariance[0, 0]))
     assert 0.7 < mean < 2.5
     person = people[0]

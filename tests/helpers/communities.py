@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.population import Population
-from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.population.gaussian import Gaussian
 
 Person = tuple[Floats, np.ndarray]
 
@@ -44,20 +44,17 @@ def brute_force(people: list[Person], dimension: int, size: int, width: float) -
     return log_likelihoods
 
 
-def known_types(means: Floats, *, spread: float = 0.5, weights: Floats | None = None) -> Population:
-    """The population of types N(mean, spread^2 I), as if fitted to 100 people of them."""
-    number, dimension = means.shape
-    shares = np.full(number, 1.0 / number) if weights is None else weights
-    covariances = np.repeat(spread**2 * np.eye(dimension)[None], number, axis=0)
-    counts = 100 * shares
-    second = counts[:, None, None] * (covariances + means[:, :, None] * means[:, None])
+def known_population(mean: Floats, *, spread: float = 0.5) -> Population:
+    """The population N(mean, spread^2 I), as if fitted to 100 people of it."""
+    dimension = len(mean)
+    covariance = spread**2 * np.eye(dimension)
+    second = 100 * (covariance + np.outer(mean, mean))
     return Population.of(
-        Parts(shares, means, covariances, np.full(number, spread**2)),
-        Moments(counts, counts[:, None] * means, second),
+        Gaussian(np.asarray(mean, dtype=np.float64), covariance, spread**2, dimension + 2.0),
+        {"counts": np.full(1, 100.0), "first": 100.0 * mean[None], "second": second[None]},
         base=GaussianPrior.isotropic(dimension, 1.0),
-        kind="types",
+        kind="gaussian",
         people=100,
         log_likelihood=(-1.0,),
         shrinkage=dimension + 2.0,
-        features="",
     )

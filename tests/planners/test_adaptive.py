@@ -14,7 +14,7 @@ from edpbrl_gym.planners import AdaptivePlanner, ComposedFeatures, TokenFeatures
 from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 from tests.helpers.clustered_words import ToyEncoder, clustered_rows, cosine_error, make_words
-from tests.helpers.communities import known_types
+from tests.helpers.communities import known_population
 
 SIZES, D, K = (70, 70, 60), 16, 4
 WORDS = make_words(SIZES)
@@ -135,7 +135,7 @@ def test_reset_forgets_everything(restrictions):
     np.testing.assert_array_equal(play(planner, 3), first)
 
 
-@pytest.mark.parametrize("prior", [PRIOR, known_types(4.0 * np.eye(3, D))])
+@pytest.mark.parametrize("prior", [PRIOR, known_population(4.0 * np.eye(D)[0])])
 def test_restore_goes_back_and_later_calls_leave_a_state_alone(prior):
     planner = make(prior=prior)
     play(planner, 5)

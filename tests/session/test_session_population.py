@@ -11,7 +11,7 @@ from edpbrl_gym.estimation import VocabularyPrior
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.planners import ComposedFeatures, make_planner
 from edpbrl_gym.session import run
-from tests.helpers.communities import known_types
+from tests.helpers.communities import known_population
 from tests.helpers.session_planners import WORDS, D, encoder, resume, same, session
 
 MEANS = 3.0 * np.eye(2, D)
@@ -25,7 +25,7 @@ def planner(population):
 
 @pytest.fixture(scope="module")
 def population():
-    return known_types(MEANS)
+    return known_population(MEANS[0])
 
 
 def test_a_session_under_a_population_is_resumed_as_it_was(population, tmp_path):
@@ -47,7 +47,7 @@ def test_a_session_under_a_population_is_resumed_as_it_was(population, tmp_path)
 def test_another_population_is_refused(population, tmp_path):
     with session(planner(population), prior=population, folder=tmp_path / "one") as one:
         run(one, SyntheticUser(MEANS[1]), 2)
-    other = known_types(MEANS + 1e-9)
+    other = known_population(MEANS[0] + 1e-9)
     for chosen, prior, said in (
         (population, other, "the population with"),
         (population, None, "the population with"),
@@ -68,14 +68,13 @@ def test_draws_and_forecast_are_those_of_the_mixture(population):
     one = session(planner(population), prior=population)
     first = one.draws()
     assert first.shape == (320, D)
-    near = np.linalg.norm(first[:, None] - MEANS, axis=2).argmin(axis=1)
-    assert abs((near == 0).mean() - 0.5) < 0.1
-    run(one, SyntheticUser(MEANS[1]), 9)
+    near = np.linalg.norm(first - MEANS[0], axis=1) < 3.0 * 0.5 * np.sqrt(D)
+    assert 0.65 < near.mean() < 0.9  # seven tenths from the population, the others from the fallback
+    run(one, SyntheticUser(MEANS[0]), 9)
     fit = population.with_fallback(VocabularyPrior(TOKENS, power=1.0)).fit(one.comparisons.terms(one.model))
     assert one.outlook.fit_and_draws(one.comparisons.terms(one.model))[0].weights == pytest.approx(fit.weights)
     draws = one.draws()
     assert draws.mean(axis=0) == pytest.approx(fit.posterior.mean, abs=0.25)
-    assert np.linalg.norm(draws.mean(axis=0) - MEANS[1]) < np.linalg.norm(draws.mean(axis=0) - MEANS[0])
     progress = one.progress((0, 12))
     assert 0.5 <= progress.accuracy <= progress.curve[-1] <= 1.0
     assert len(one.recommend(2)) == 2

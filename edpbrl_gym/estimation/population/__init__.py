@@ -5,8 +5,7 @@ fit = population.fit(data)                   # a new person's own answers
 fit.choice_probabilities(options)
 """
 
-from edpbrl_gym.estimation.population.choosing import PopulationChoice, choose_population
-from edpbrl_gym.estimation.population.fitting import fit_population
+from edpbrl_gym.estimation.population.fitting import PopulationChoice, choose_population, fit_population
 from edpbrl_gym.estimation.population.model import Population
 from edpbrl_gym.estimation.population.person import PersonFit, PersonPart
 

@@ -6,53 +6,51 @@ D R u + D m. All models of a population are fitted in u and mapped back at the e
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.queries import is_frame
 from edpbrl_gym.estimation.map_estimate import Data, answer_differences
+from edpbrl_gym.estimation.population.sites import Sites, fit_sites
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import AnswerFormat, Terms
 
-__all__ = ["Answered", "Frame", "answered_people", "check_group"]
+__all__ = ["Answered", "Block", "Frame", "People", "answered_people", "check_group"]
+
+_BLOCK_NUMBERS = 1 << 19  # of a block of people: stays in the cache
+_POINTS = 1 << 7  # of the variational integrals
+_TOLERANCE, _MORE_STEPS = 1e-4, 20  # nats a person; steps from the last sites
 
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """One person's answers: differences to the chosen alternatives, (n, k, d), and their offsets, (n, k), or None."""
+    """One person's answers: differences to the chosen alternatives, (n, k, d), and their offsets, (n, k).
+
+    Answers that say nothing are one absent alternative.
+    """
 
     rows: Floats
-    offsets: Floats | None
+    offsets: Floats
+    empty: bool = False
 
-    @property
-    def empty(self) -> bool:
-        """Whether the answers say nothing: there are none, or each had one alternative."""
-        return self.rows.shape[0] * self.rows.shape[1] == 0
+    @classmethod
+    def of(cls, rows: Floats, offsets: Floats | None) -> Answered:
+        """Those of `answer_differences`."""
+        if rows.shape[0] * rows.shape[1] == 0:
+            return cls(np.zeros((1, 1, rows.shape[2])), np.full((1, 1), -np.inf), empty=True)
+        return cls(rows, np.zeros(rows.shape[:2]) if offsets is None else offsets)
 
     def terms(self) -> Terms:
         """The same answers with the chosen alternative first, its features 0."""
-        count, others, dimension = self.rows.shape
-        rows = np.concatenate([np.zeros((count, 1, dimension)), self.rows], axis=1)
-        offsets = np.zeros((count, 1 + others))
-        if self.offsets is not None:
-            offsets[:, 1:] = self.offsets
-        return Terms(rows, offsets, np.zeros(count, dtype=np.int64))
-
-    def log_likelihood(self, points: Floats) -> Floats:
-        """Log-likelihood at each of the points (S, d), (S,)."""
-        count, others, dimension = self.rows.shape
-        if self.empty:
-            return np.zeros(len(points))
-        values = (self.rows.reshape(-1, dimension) @ points.T).reshape(count, others, len(points))
-        if self.offsets is not None:
-            values += self.offsets[:, :, None]
-        largest = np.maximum(values.max(axis=1), 0.0)
-        total = np.exp(values - largest[:, None]).sum(axis=1) + np.exp(-largest)
-        return np.asarray(-(np.log(total) + largest).sum(axis=0))
+        rows = np.concatenate([np.zeros_like(self.rows[:, :1]), self.rows], axis=1)
+        offsets = np.concatenate([np.zeros_like(self.offsets[:, :1]), self.offsets], axis=1)
+        return Terms(rows, offsets, np.zeros(len(rows), dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +76,77 @@ class Frame:
 
     def inside(self, answered: Answered) -> Answered:
         """The answers as a function of u."""
-        rows, offsets = answered.rows, answered.offsets
-        if self.mean.any():
-            shift = rows @ self.mean
-            offsets = shift if offsets is None else offsets + shift
-        return Answered(rows @ self.root, offsets)
+        return Answered(answered.rows @ self.root, answered.offsets + answered.rows @ self.mean)
 
     def prior(self, mean: Floats, covariance: Floats) -> GaussianPrior:
         """The distribution of theta where u has the given mean (d,) and covariance (d, d)."""
         outside = self.root @ covariance @ self.root.T
         return GaussianPrior.from_covariance((outside + outside.T) / 2, self.mean + self.root @ mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Answers of B people; questions and alternatives that a person does not have are absent.
+
+    Attributes:
+        people: Their places among all people, (B,).
+        rows: Differences to the chosen alternatives, (B, n, k, d); 0 for absent ones.
+        offsets: (B, n, k); -inf for absent alternatives.
+    """
+
+    people: NDArray[np.intp]
+    rows: Floats
+    offsets: Floats
+
+    @classmethod
+    def of(cls, answered: Sequence[Answered], people: NDArray[np.intp]) -> Block:
+        """Those of the people at the given places."""
+        some = [answered[person] for person in people]
+        shape = len(some), max(len(one.rows) for one in some), max(one.rows.shape[1] for one in some)
+        rows, offsets = np.zeros((*shape, some[0].rows.shape[2])), np.full(shape, -np.inf)
+        for place, one in enumerate(some):
+            questions, others = one.offsets.shape
+            rows[place, :questions, :others], offsets[place, :questions, :others] = one.rows, one.offsets
+        return cls(people, rows, offsets)
+
+    @property
+    def flat(self) -> Floats:
+        """The rows of all questions, D, (B, n k, d)."""
+        return self.rows.reshape(len(self.rows), -1, self.rows.shape[3])
+
+    @functools.cached_property
+    def grams(self) -> Floats:
+        """D D', (B, n k, n k)."""
+        return np.matmul(self.flat, self.flat.transpose(0, 2, 1))
+
+
+class People:
+    """People's answers in blocks, those with similarly many together, and their last variational Gaussians."""
+
+    def __init__(self, answered: Sequence[Answered]) -> None:
+        sizes = np.array([person.offsets.size for person in answered])
+        order = np.argsort(-sizes, kind="stable")
+        self.blocks: list[Block] = []
+        self.dimension = answered[0].rows.shape[2]
+        start = 0
+        while start < len(order):
+            size = int(sizes[order[start]])
+            number = max(1, _BLOCK_NUMBERS // (size * max(_POINTS, size, self.dimension)))
+            self.blocks.append(Block.of(answered, order[start : start + number]))
+            start += number
+        self._last: list[Sites | None] = [None] * len(self.blocks)
+        self._count = len(answered)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def fit(self, number: int, rows: Floats, offsets: Floats) -> Sites:
+        """The variational Gaussians of a block's people, from the last ones; arguments as for ``fit_sites``."""
+        start = self._last[number]
+        limit = 200 if start is None else _MORE_STEPS
+        found = fit_sites(rows, offsets, start=start, tolerance=_TOLERANCE, max_iterations=limit)
+        self._last[number] = found
+        return found
 
 
 def answered_people(people: Sequence[Data], model: AnswerFormat | None, dimension: int | None = None) -> list[Answered]:
@@ -117,7 +176,7 @@ def answered_people(people: Sequence[Data], model: AnswerFormat | None, dimensio
                 f"Expected people with the same features, got {rows.shape[2]} features for person {number} instead of "
                 f"{dimension}; use the same encoder for all"
             )
-        answered = Answered(rows, offsets)
+        answered = Answered.of(rows, offsets)
         if not answered.empty:
             found.append(answered)
     return found

@@ -19,40 +19,30 @@ def taste_shares(population: Population) -> dict[str, float]:
     """Shares of the mean square of a taste, in the base prior's coordinates; they sum to 1.
 
     Returns:
-        "shared": of the mean over people. "types": of the spread of the types' means. "factor 1", "factor 2", ...: of
-        each factor, the largest first. "own": what only a person's own answers can tell.
+        "shared": of the mean over people. "factor 1", "factor 2", ...: of each factor, the largest first. "own": what
+        only a person's own answers can tell.
     """
     state = population.state
-    total = state.mean_square()
-    middle = state.weights @ state.means
-    shares = {"shared": float(middle @ middle) / total}
-    if population.kind == "types":
-        shares["types"] = float(state.weights @ np.square(state.means - middle).sum(axis=1)) / total
-    if state.loadings is not None:
+    total = population.typical_scale * population.dimension
+    shares = {"shared": float(state.mean @ state.mean) / total}
+    if population.kind == "factors":
         sizes = np.square(np.linalg.svd(state.loadings, compute_uv=False)) / total
         shares |= {f"factor {number}": float(size) for number, size in enumerate(sizes, start=1)}
     return {**shares, "own": 1.0 - sum(shares.values())}
 
 
-def favourites(population: Population, features: Floats, sizes: Sequence[int], count: int) -> list[NDArray[np.intp]]:
-    """Rows of the tokens that the mean taste of each part likes most, beside the other tokens of their step.
+def favourites(population: Population, features: Floats, sizes: Sequence[int], count: int) -> NDArray[np.intp]:
+    """Rows of the tokens that the mean taste likes most, beside the other tokens of their step, best first, (count,).
 
     Args:
         population: The population.
         features: Embeddings of the tokens, (N, d), step after step.
         sizes: Number of tokens of each step, sum N.
-        count: Number of tokens of each part.
-
-    Returns:
-        For each part the rows, best first.
+        count: Number of tokens.
     """
-    found = []
-    for part in population.parts:
-        values = features @ part.mean
-        steps = np.split(values, np.cumsum(sizes)[:-1])
-        lead = np.concatenate([step - step.mean() for step in steps])
-        found.append(np.argsort(-lead, kind="stable")[:count])
-    return found
+    steps = np.split(features @ population.gaussian.mean, np.cumsum(sizes)[:-1])
+    lead = np.concatenate([step - step.mean() for step in steps])
+    return np.argsort(-lead, kind="stable")[:count]
 
 
 def likelihood_per_answer(population: Population, people: Sequence[Data]) -> tuple[float, float]:
@@ -66,5 +56,7 @@ def likelihood_per_answer(population: Population, people: Sequence[Data]) -> tup
     """
     answered = answered_people(people, None, population.dimension)
     number = sum(len(person.rows) for person in answered)
-    guessed = sum(float(person.log_likelihood(np.zeros((1, population.dimension)))[0]) for person in answered)
+    # at utilities that are all equal but for the offsets
+    alternatives = [np.exp(person.offsets).sum(axis=1) + 1.0 for person in answered]
+    guessed = -sum(float(np.log(sizes).sum()) for sizes in alternatives)
     return sum(population.log_evidence(person.terms()) for person in answered) / number, guessed / number

@@ -1,30 +1,34 @@
-"""Fit a population to people's answers."""
+"""Fit a population to people's answers: EM with their variational Gaussians, and the number of factors."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edpbrl_gym._arrays import Floats
+from edpbrl_gym._seeds import generator
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Data
-from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.em import Settings, first_scale, fit_bounds, fit_parts, split_parts
-from edpbrl_gym.estimation.population.factor_fit import fit_factor_types, fit_factors
-from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
+from edpbrl_gym.estimation.population.answers import Answered, Frame, People, answered_people, check_group
+from edpbrl_gym.estimation.population.em import climb
+from edpbrl_gym.estimation.population.factors import Factors
+from edpbrl_gym.estimation.population.gaussian import Gaussian
 from edpbrl_gym.estimation.population.model import Kind, Population
-from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
-from edpbrl_gym.estimation.population.points import DEFENSIVE_RANK
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.taste_prior import check_prior
 from edpbrl_gym.estimation.whitened import typical_scale
 from edpbrl_gym.likelihood import AnswerFormat
 
-__all__ = ["fit_population"]
+__all__ = ["PopulationChoice", "choose_population", "fit_population"]
 
-_KINDS = ("gaussian", "factors", "types")
+_KINDS = ("gaussian", "factors")
+_CANDIDATES = (0, 1, 2, 4, 8)
+_FIRST_ROUNDS = 8  # without factors
 
 
 @one_blas_thread()
@@ -34,7 +38,6 @@ def fit_population(
     kind: Kind = "gaussian",
     base: GaussianPrior | None = None,
     factors: int | None = None,
-    types: int | None = None,
     rounds: int = 300,
     model: AnswerFormat | None = None,
     seed: int = 0,
@@ -45,22 +48,19 @@ def fit_population(
 ) -> Population:
     """The distribution of tastes that makes all people's answers most likely, by EM on the answers themselves.
 
-    Each person's answers are integrated over the taste, by importance sampling with fixed points up to 20 features
-    (`cloud`), by variational Gaussians above (`variational_steps`).
+    Each person's answers are integrated over the taste by the variational Gaussian closest to the posterior (`sites`).
 
     Args:
         people: One item per person, as for :func:`~edpbrl_gym.estimation.estimate`; people without answers are left
             out.
         kind: "gaussian": one Gaussian with a full covariance; "factors": covariance L L' + s C with few columns in L
-            and C the base prior's covariance, for many features; "types": a mixture of Gaussians.
+            and C the base prior's covariance, for many features.
         base: Proper prior whose shape the covariances are shrunk towards, at a scale that the answers choose (its own
             is of no account); None: the identity.
         factors: Number of columns of L; None: chosen by held-out likelihood. Only with kind "factors".
-        types: Number of Gaussians; None: chosen by held-out likelihood. Only with kind "types". Above 20 features they
-            share the covariance s C, as for factors.
-        rounds: Largest number of rounds of EM with the last points.
+        rounds: Largest number of rounds of EM.
         model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
-        seed: Of the points and of the first types.
+        seed: Of the folds by which the number of factors is chosen.
         progress: Write a line for each stage to stderr.
         shrinkage: Weight of the base prior's shape in people, >= 0; None: d + 2. 0: no penalty, maximum likelihood,
             whose maximum need not exist. Factors are shrunk by less than a person's weight, unless 0.
@@ -73,50 +73,43 @@ def fit_population(
             out of its range.
     """
     check_choice_of(kind, "kind", _KINDS)
-    settings = Settings(check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0), bool(progress))
-    for name, value in (("factors", factors), ("types", types)):
-        if value is not None and kind != name:
-            raise ValueError(f"Expected {name} only with kind={name!r}, got kind={kind!r}")
+    most, seed = check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0)
+    if factors is not None and kind != "factors":
+        raise ValueError(f"Expected factors only with kind='factors', got kind={kind!r}")
     answered = answered_people(people, model)
     check_group(answered, minimum_people, "fit a population")
     base = _checked_base(base, answered)
-    inside = [Frame.of(base).inside(person) for person in answered]
     # so that the priors on the scales, and with them the result, do not depend on the unit of the features
-    typical = typical_scale([person.rows for person in inside])
+    typical = typical_scale([Frame.of(base).inside(person).rows for person in answered])
     base = GaussianPrior.from_precision(base.precision / typical, base.mean)
-    frame = Frame.of(base)
-    inside = [frame.inside(person) for person in answered]
-    weight = base.dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
-    rule = Shrinkage(weight)
-    if kind == "factors" and factors is None:
-        factors = _chosen(answered, "factors", base, settings, weight)
-    if kind == "types" and types is None:
-        types = _chosen(answered, "types", base, settings, weight)
-    scale = first_scale(inside)
-    state: Parts | Factors
-    moments: Moments | FactorMoments
-    if kind == "types" and base.dimension > DEFENSIVE_RANK:
-        kinds = fit_factor_types(inside, check_count(types, "types"), scale, weight > 0.0, settings)
-        order = np.argsort(-kinds.parts.weights, kind="stable")
-        state, moments, history = kinds.parts.take(order), kinds.moments.take(order), kinds.history
-    elif kind == "factors":
-        number = check_count(factors, "factors", minimum=0)
-        if number > base.dimension:
-            raise ValueError(f"Expected at most {base.dimension} factors (the features), got {number}")
-        found = fit_factors(inside, number, scale, weight > 0.0, settings)
-        state, moments, history = found.parts, found.moments, found.history
-    else:
-        rule = Shrinkage(weight)
-        start = Parts.single(base.dimension, scale)
-        number = 1 if kind == "gaussian" else check_count(types, "types")
-        if number > 1:
-            start = split_parts(inside, fit_bounds(inside, start, rule, settings).parts, number, settings.seed)
-        fitted = fit_parts(inside, start, rule, settings)
-        order = np.argsort(-fitted.parts.weights, kind="stable")
-        state, moments, history = fitted.parts.take(order), fitted.moments.take(order), fitted.history
+    dimension = base.dimension
+    weight = dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
+    if kind == "factors":
+        if factors is None:
+            factors = choose_population(
+                [person.terms() for person in answered],
+                folds=max(2, min(5, len(answered))),
+                base=base,
+                rounds=most,
+                seed=seed,
+                shrinkage=weight,
+                minimum_people=1,  # checked before
+            ).number
+        if check_count(factors, "factors", minimum=0) > dimension:
+            raise ValueError(f"Expected at most {dimension} factors (the features), got {factors}")
+    inside = People([Frame.of(base).inside(person) for person in answered])
+    state: Gaussian | Factors = Gaussian.isotropic(dimension, 1.0, weight)
+    if kind == "factors":
+        first, sums, _, tastes = climb(
+            inside, Factors.isotropic(dimension, 1.0, weight > 0.0), min(_FIRST_ROUNDS, most)
+        )
+        state = first.extended(sums, tastes, int(factors or 0))
+    state, sums, history, _ = climb(inside, state, most)
+    if progress:
+        print(f"{len(history)} rounds: bound on the log-likelihood {history[-1]:.3f}", file=sys.stderr, flush=True)
     return Population.of(
         state,
-        moments,
+        sums,
         base=base,
         kind=kind,
         people=len(inside),
@@ -126,23 +119,90 @@ def fit_population(
     )
 
 
-def _chosen(
-    people: list[Answered], kind: Literal["factors", "types"], base: GaussianPrior, settings: Settings, shrinkage: float
-) -> int:
-    """The number of factors or types by held-out likelihood among the default candidates."""
-    from edpbrl_gym.estimation.population.choosing import choose_population
+@dataclass(frozen=True, eq=False)
+class PopulationChoice:
+    """The number of factors with the highest held-out likelihood.
 
-    terms = [person.terms() for person in people]
-    return choose_population(
-        terms,
-        kind=kind,
-        folds=max(2, min(5, len(terms))),
-        base=base,
-        rounds=settings.rounds,
-        seed=settings.seed,
-        shrinkage=shrinkage,
-        minimum_people=1,  # checked before
-    ).number
+    Attributes:
+        number: The chosen number.
+        candidates: All numbers tried, ascending.
+        log_evidence: Log evidence of each left-out person's answers under each candidate, (candidates, people), fitted
+            on the people of the other folds.
+        standard_errors: Of the mean difference of each candidate to the chosen one, over people, (candidates,).
+    """
+
+    number: int
+    candidates: tuple[int, ...]
+    log_evidence: Floats
+    standard_errors: Floats
+
+
+def choose_population(
+    people: Sequence[Data],
+    *,
+    candidates: Sequence[int] | None = None,
+    folds: int = 5,
+    base: GaussianPrior | None = None,
+    rounds: int = 300,
+    model: AnswerFormat | None = None,
+    seed: int = 0,
+    shrinkage: float | None = None,
+    minimum_people: int = 20,
+) -> PopulationChoice:
+    """Choose the number of factors by the likelihood of people left out, in folds over people.
+
+    Ascending numbers are tried until one is worse than its predecessor. A number replaces a smaller one only if its
+    mean log evidence is higher.
+
+    Args:
+        people: As for :func:`~edpbrl_gym.estimation.population.fit_population`; what is fitted here is not kept.
+        candidates: Numbers to try; None: 0, 1, 2, 4 and 8, as far as there are features.
+        folds: Number of folds, >= 2.
+        base: As there, as are all that follow.
+        rounds: As there.
+        model: As there.
+        seed: Of the folds.
+        shrinkage: As there.
+        minimum_people: As there.
+
+    Raises:
+        TypeError, ValueError: As for ``fit_population``; no candidates, or fewer people than folds.
+    """
+    answered = answered_people(people, model)
+    check_group(answered, minimum_people, "choose a population")
+    count = check_count(folds, "folds", minimum=2)
+    if len(answered) < count:
+        raise ValueError(f"Expected at least as many people as folds, got {len(answered)} people and {count} folds")
+    if candidates is None:
+        candidates = [number for number in _CANDIDATES if number <= answered[0].rows.shape[2]]
+    numbers = sorted({check_count(number, "candidates", minimum=0) for number in candidates})
+    if not numbers:
+        raise ValueError("Expected at least one candidate, got none")
+    terms = [person.terms() for person in answered]
+    order = generator(seed, "folds").permutation(len(terms))
+    parts: list[NDArray[np.intp]] = np.array_split(order, count)
+    rows: list[Floats] = []
+    for number in numbers:
+        evidence = np.empty(len(terms))
+        for held_out in parts:
+            population = fit_population(
+                [terms[person] for person in np.setdiff1d(order, held_out)],
+                kind="factors",
+                base=base,
+                factors=number,
+                rounds=rounds,
+                shrinkage=shrinkage,
+                minimum_people=1,
+            )
+            for person in held_out:
+                evidence[person] = population.log_evidence(terms[person])
+        rows.append(evidence)
+        if len(rows) > 1 and rows[-1].mean() < rows[-2].mean():
+            break
+    table = np.array(rows)
+    best = int(table.mean(axis=1).argmax())
+    errors = (table - table[best]).std(axis=1) / np.sqrt(table.shape[1])
+    return PopulationChoice(numbers[best], tuple(numbers[: len(rows)]), table, errors)
 
 
 def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> GaussianPrior:

@@ -17,27 +17,25 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Data, answer_differences, answer_terms
-from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population.answers import Answered, Frame, answered_people, check_group
-from edpbrl_gym.estimation.population.em import Settings, update_parts
-from edpbrl_gym.estimation.population.factor_fit import update_factors
-from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
-from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
+from edpbrl_gym.estimation.population.answers import Answered, Frame, People, answered_people, check_group
+from edpbrl_gym.estimation.population.em import climb
+from edpbrl_gym.estimation.population.factors import Factors
+from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
 from edpbrl_gym.estimation.population.person import Fallback, PersonFit, Source, fit_person
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior, check_prior
 from edpbrl_gym.likelihood import AnswerFormat
 
-__all__ = ["Kind", "Population"]
+__all__ = ["Kind", "Population", "fingerprint_of"]
 
-Kind = Literal["gaussian", "factors", "types"]
+Kind = Literal["gaussian", "factors"]
 
 
 @dataclass(frozen=True, eq=False)
 class Population(TastePrior):
-    """The tastes of a population, a mixture of M Gaussians: random effects of a multinomial logit.
+    """The tastes of a population, a Gaussian: random effects of a multinomial logit.
 
     Made by :func:`~edpbrl_gym.estimation.population.fit_population`.
 
@@ -48,80 +46,49 @@ class Population(TastePrior):
     a least size are refused. This is no differential privacy.
 
     Attributes:
-        weights: Weights of the parts, (M,), sum 1; M = 1 but for types of people.
-        parts: The Gaussians N(m_j, C_j) of theta.
+        gaussian: The distribution of theta.
+        base: The prior that the covariance is shrunk towards, before scaling.
         people: Number of people with answers it was fitted on, also in updates.
-        kind: "gaussian", "factors" or "types".
-        log_likelihood: Marginal log-likelihood of all answers at the start of each round of the last fit, with the
-            penalty that shrinks the parameters (0 without shrinkage); it never falls. Above 20 features and for factors
-            it is the variational lower bound.
-        base: The prior that the covariances are shrunk towards, before scaling.
-        shrinkage: Weight of its shape, in people.
+        kind: "gaussian" or "factors".
+        log_likelihood: Variational lower bound on the log-likelihood of all answers at the start of each round of the
+            last fit, with the penalty that shrinks the parameters (0 without shrinkage); it never falls.
+        shrinkage: Weight of the base's shape, in people.
         features: Name of the features, such as the encoder's; "" if not given.
         provenance: What else is known of its making, JSON values; kept in its file.
         fallback: What ``fit`` takes for a person unlike all others (``with_fallback``); None: the base prior. It is not
             part of the fingerprint, nor of the file.
+        state: The Gaussian in the base prior's coordinates, of which updates go on.
+        sums: Over people, for updates.
     """
 
     label, file = "population", "population.safetensors"
 
-    weights: Floats
-    parts: tuple[GaussianPrior, ...]
-    people: int
-    kind: Kind
-    log_likelihood: tuple[float, ...]
+    gaussian: GaussianPrior
     base: GaussianPrior = field(repr=False)
+    people: int
+    kind: Kind = "gaussian"
+    log_likelihood: tuple[float, ...] = ()
     shrinkage: float = 0.0
     features: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     fallback: VocabularyPrior | None = field(default=None, repr=False)
-    state: Parts | Factors = field(repr=False, kw_only=True)  # the same Gaussians in the base prior's coordinates
-    moments: Moments | FactorMoments = field(repr=False, kw_only=True)  # sums over people, for updates
+    state: Any = field(default=None, repr=False)
+    sums: Sums = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        state: Parts | Factors,
-        moments: Moments | FactorMoments,
-        *,
-        base: GaussianPrior,
-        kind: Kind,
-        people: int,
-        log_likelihood: tuple[float, ...],
-        shrinkage: float,
-        features: str,
-        provenance: Mapping[str, Any] | None = None,
-    ) -> Population:
+    def of(cls, state: Gaussian | Factors, sums: Sums, *, base: GaussianPrior, **about: Any) -> Population:
         """The population with these parameters in the coordinates of the base prior."""
-        frame = Frame.of(base)
-        gaussians = zip(state.means, state.covariances, strict=True)
-        return cls(
-            weights=state.weights,
-            parts=tuple(frame.prior(mean, covariance) for mean, covariance in gaussians),
-            people=people,
-            kind=kind,
-            log_likelihood=log_likelihood,
-            base=base,
-            shrinkage=shrinkage,
-            features=features,
-            provenance=dict(provenance or {}),
-            state=state,
-            moments=moments,
-        )
+        gaussian = Frame.of(base).prior(state.mean, state.covariance)
+        return cls(gaussian=gaussian, base=base, state=state, sums=sums, **about)
 
     @property
     def dimension(self) -> int:
         """Number of features d."""
         return self.base.dimension
 
-    @property
-    def types(self) -> int:
-        """Number of its parts."""
-        return len(self.parts)
-
     def start(self) -> Posterior:
-        """The mixture of its parts (`MixturePosterior`)."""
-        return MixturePosterior.of([part.start() for part in self.parts], self.weights)
+        """Its Gaussian."""
+        return self.gaussian.start()
 
     def with_words(self, words: Callable[[], VocabularyPrior]) -> Population:
         """It falls back on the prior of the vocabulary, if it has no fallback of its own."""
@@ -129,38 +96,24 @@ class Population(TastePrior):
 
     def described(self, fit: PersonFit) -> Described:
         """By its people; ``belonging`` says how much the person is like them."""
-        parts = fit.memberships.tolist()
-        known = [f"{share:.0%} type {number}" for number, share in enumerate(parts, start=1)]
-        if len(parts) == 1:
-            known = [f"{parts[0]:.0%} like its people"]
         facts = {"prior": "population", "population_fingerprint": self.fingerprint, "people": self.people}
-        facts |= {"memberships": parts, "weight_of_the_fallback": fit.fallback_weight}
+        facts["weight_of_the_fallback"] = fit.fallback_weight
         facts["fallback"] = "base" if self.fallback is None else "vocabulary"
-        belonging = f"{', '.join(known)}, {fit.fallback_weight:.0%} unlike all of them ({self.kind})"
+        other = fit.fallback_weight
+        belonging = f"{1.0 - other:.0%} like its people, {other:.0%} unlike all of them ({self.kind})"
         return Described(f"population of {self.people} people", facts, belonging)
 
-    @property
+    @functools.cached_property
     def typical_scale(self) -> float:
         """Factor of the base prior's covariance under which a taste is as strong as in this population on average."""
-        return self.state.mean_square() / self.dimension
-
-    @functools.cached_property
-    def gaussian(self) -> GaussianPrior:
-        """The Gaussian with the mean and the covariance of theta in the population, over all parts."""
-        if len(self.parts) == 1:
-            return self.parts[0]
-        whole = Posterior.of_mixture([part.start() for part in self.parts], self.weights)
-        return GaussianPrior.from_precision(whole.precision, whole.mean)
+        away = self.gaussian.mean - self.base.mean
+        square = float(np.vdot(self.base.precision, self._source.covariance)) + float(away @ self.base.times(away))
+        return square / self.dimension
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all its arrays and numbers, the same after ``save`` and ``load``."""
-        about = {"kind": self.kind, "people": self.people, "shrinkage": self.shrinkage}
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-        for name, array in sorted(self.tensors().items()):
-            values = np.ascontiguousarray(array, dtype="<f8")
-            digest.update(f"{name} {values.shape}".encode() + values.tobytes())
-        return digest.hexdigest()
+        return fingerprint_of(self.kind, self.people, self.shrinkage, self.tensors())
 
     def tensors(self) -> dict[str, Floats]:
         """Its arrays by name, as in its file."""
@@ -169,12 +122,12 @@ class Population(TastePrior):
             "base/mean": self.base.mean,
             "log_likelihood": np.array(self.log_likelihood),
             **{f"state/{name}": array for name, array in self.state.tensors().items()},
-            **{f"moments/{name}": array for name, array in self.moments.tensors().items()},
+            **{f"moments/{name}": array for name, array in self.sums.items()},
         }
 
     @functools.cached_property
-    def _sources(self) -> tuple[Source, ...]:
-        return tuple(Source.of(part) for part in self.parts)
+    def _source(self) -> Source:
+        return Source.of(self.gaussian)
 
     @functools.cached_property
     def _base_source(self) -> Source:
@@ -212,8 +165,7 @@ class Population(TastePrior):
                 f"same encoder{f' ({self.features})' if self.features else ''}"
             )
         chosen = self._fallback(fallback, fallback_weight)
-        answered = Answered(*answer_differences(terms))
-        return fit_person(terms, answered, self._sources, self.weights, chosen)
+        return fit_person(terms, Answered.of(*answer_differences(terms)), self._source, chosen)
 
     def with_fallback(self, fallback: VocabularyPrior) -> Population:
         """The same population, whose ``fit`` falls back on the prior of a vocabulary for a person unlike all others.
@@ -248,7 +200,9 @@ class Population(TastePrior):
             raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {base.dimension}")
         # that of ``self.fallback`` is computed once
         source = self._words_source if chosen is self.fallback else Source.of(base)
-        typical = self._mean_square / float(np.trace(source.covariance))
+        mean = self.gaussian.mean
+        square = float(np.trace(self._source.covariance) + mean @ mean)
+        typical = square / float(np.trace(source.covariance))
         return Fallback(source, typical, share, None if base is chosen else chosen)
 
     @functools.cached_property
@@ -257,20 +211,13 @@ class Population(TastePrior):
         same = np.array_equal(self.fallback.base.precision, self.base.precision) and not self.base.mean.any()
         return self._base_source if same else Source.of(self.fallback.base)
 
-    @functools.cached_property
-    def _mean_square(self) -> float:
-        """Mean of |theta|^2."""
-        squares = [np.trace(one.covariance) + float(one.prior.mean @ one.prior.mean) for one in self._sources]
-        return float(self.weights @ squares)
-
     def log_evidence(self, data: Data, *, model: AnswerFormat | None = None) -> float:
         """Log-likelihood of a person's answers, the average over tastes of the population, without a fallback.
 
         Raises:
             TypeError, ValueError: As for ``fit``.
         """
-        parts = self.fit(data, model=model, fallback=None).parts
-        return float(np.logaddexp.reduce(np.array([part.log_evidence for part in parts]) + np.log(self.weights)))
+        return self.fit(data, model=model, fallback=None).parts[0].log_evidence
 
     @one_blas_thread()
     def updated(
@@ -280,7 +227,6 @@ class Population(TastePrior):
         forgetting: float = 0.0,
         model: AnswerFormat | None = None,
         rounds: int = 50,
-        seed: int = 0,
         minimum_people: int = 20,
     ) -> Population:
         """The population after more people have answered, without the earlier people's answers.
@@ -295,7 +241,6 @@ class Population(TastePrior):
             forgetting: f in [0, 1).
             model: Response model, as for ``fit_population``.
             rounds: Largest number of rounds.
-            seed: Of the points.
             minimum_people: Fewest new people with answers, since the change tells about them.
 
         Raises:
@@ -310,28 +255,11 @@ class Population(TastePrior):
         answered = answered_people(new_people, model, self.dimension)
         check_group(answered, minimum_people, "update a population")
         frame = Frame.of(self.base)
-        inside = [frame.inside(person) for person in answered]
-        settings = Settings(check_count(rounds, "rounds"), check_count(seed, "seed", minimum=0), False)
-        state: Parts | Factors
-        moments: Moments | FactorMoments
-        before: Any = self.state
-        old: Any = self.moments.times(1.0 - share)
-        if before.loadings is not None:
-            state, moments = update_factors(inside, before, old, settings)
-        else:
-            state, moments = update_parts(inside, before, old, Shrinkage(self.shrinkage), settings)
-        updated = Population.of(
-            state,
-            moments,
-            base=self.base,
-            kind=self.kind,
-            people=self.people + len(inside),
-            log_likelihood=self.log_likelihood,
-            shrinkage=self.shrinkage,
-            features=self.features,
-            provenance=self.provenance,
-        )
-        return replace(updated, fallback=self.fallback)
+        inside = People([frame.inside(person) for person in answered])
+        earlier = {name: (1.0 - share) * values for name, values in self.sums.items()}
+        state, sums, _, _ = climb(inside, self.state, check_count(rounds, "rounds"), earlier)
+        gaussian = frame.prior(state.mean, state.covariance)
+        return replace(self, gaussian=gaussian, state=state, sums=sums, people=self.people + len(inside))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .safetensors file: parameters and sums over people, with their origin in the metadata.
@@ -355,3 +283,13 @@ class Population(TastePrior):
         from edpbrl_gym.estimation.population.storage import load_population
 
         return load_population(path)
+
+
+def fingerprint_of(kind: str, people: int, shrinkage: float, tensors: Mapping[str, Floats]) -> str:
+    """`Population.fingerprint` of what is in its file."""
+    about = {"kind": kind, "people": people, "shrinkage": shrinkage}
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, array in sorted(tensors.items()):
+        values = np.ascontiguousarray(array, dtype="<f8")
+        digest.update(f"{name} {values.shape}".encode() + values.tobytes())
+    return digest.hexdigest()

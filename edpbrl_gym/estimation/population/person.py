@@ -1,6 +1,6 @@
 """What a person's own answers and a population say together: a mixture of posteriors, weighted by their evidence.
 
-Besides the parts of the population there is a fallback, N(m, s C) with an unknown scale s. A scale chosen by the same
+Beside the population's Gaussian there is a fallback, N(m, s C) with an unknown scale s. A scale chosen by the same
 answers would make its evidence too high; so log(s) has the prior N(log(typical), 1.5^2), on seven points two standard
 deviations to both sides, and the evidence is their average. The typical scale is that of the population. An atypical
 person's answers have little evidence under the population, and after some of them the fallback has all weight.
@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
@@ -31,32 +30,28 @@ from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.neighbourhood import TasteFit, VocabularyPrior
 from edpbrl_gym.estimation.population.answers import Answered
-from edpbrl_gym.estimation.population.geometry import roots
-from edpbrl_gym.estimation.population.points import normal_net
-from edpbrl_gym.estimation.population.posteriors import Posteriors, Span
+from edpbrl_gym.estimation.population.sites import fit_sites, rows_of
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.variational import importance_log_evidence
 from edpbrl_gym.likelihood import Terms
-from edpbrl_gym.likelihood.choice import check_options, log_softmax
+from edpbrl_gym.likelihood.choice import check_options
 
-__all__ = ["Fallback", "PersonFit", "PersonPart", "Source", "fallback_scales", "fit_person", "mixture_draws"]
+__all__ = ["Fallback", "PersonFit", "PersonPart", "Source", "fit_person"]
 
-_NEGLIGIBLE = 1e-3  # weight of a part below which predictions are made without it
 _LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
 _SWITCH = 0.5  # weight of the fallback above which it plans; earlier is no better (docs/people.md)
-_BLOCK_NUMBERS = 1 << 23
-_POINTS = 1024  # from all variational Gaussians together, and half as many from the priors
-_LEAST_LOG = 4
+_TOLERANCE = 1e-3  # nats, of a variational Gaussian
+_DRAWS = 256  # for the evidence of a part
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A Gaussian prior with what computations need of it: covariance and its lower Cholesky factor, (d, d) each."""
+    """A Gaussian prior and its covariance, (d, d)."""
 
     prior: GaussianPrior
     covariance: Floats
-    lower: Floats
 
     @classmethod
     def of(cls, prior: GaussianPrior) -> Source:
@@ -65,9 +60,7 @@ class Source:
         Raises:
             ValueError: An improper prior.
         """
-        covariance = prior.covariance
-        lower = np.asarray(np.linalg.cholesky((covariance + covariance.T) / 2), dtype=np.float64)
-        return cls(prior, covariance, lower)
+        return cls(prior, prior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,23 +85,19 @@ class PersonPart:
     """The posterior under one Gaussian prior N(m, s C).
 
     Attributes:
-        scale: s; 1 for the parts of the population.
-        log_evidence: Log evidence of the answers, by importance sampling from the variational Gaussians.
+        prior: The prior.
+        scale: s; 1 for the population.
+        log_evidence: Log evidence of the answers, by importance sampling from the variational Gaussian.
         mean: Mean of the variational Gaussian of theta, (d,).
+        information: The expected information of each question, (n, k, k), which its precision adds to the prior's.
     """
 
+    prior: GaussianPrior
     scale: float
     log_evidence: float
     mean: Floats
-    _source: Source = field(repr=False)
-    _posteriors: Posteriors = field(repr=False)
-    _row: int = field(repr=False)  # of the posteriors
+    information: Floats = field(repr=False)
     _answered: Answered = field(repr=False)
-
-    @property
-    def prior(self) -> GaussianPrior:
-        """The prior."""
-        return self._source.prior if self.scale == 1.0 else self._source.prior.scaled(self.scale)
 
     @functools.cached_property
     def estimate(self) -> Estimate:
@@ -118,10 +107,10 @@ class PersonPart:
     @functools.cached_property
     def posterior(self) -> Posterior:
         """The variational Gaussian of theta."""
-        prior = self.prior
-        half = roots(self._posteriors.sites.information[self._row]).transpose(0, 2, 1)
-        rows = np.matmul(half, self._answered.rows).reshape(-1, prior.dimension)
-        return Posterior(self.mean, rows.T @ rows + prior.precision)
+        rows = self._answered.rows
+        flat = rows.reshape(-1, rows.shape[2])
+        added = flat.T @ np.matmul(self.information, rows).reshape(flat.shape)
+        return Posterior(self.mean, self.prior.precision + (added + added.T) / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,36 +118,27 @@ class PersonFit:
     """A person's taste under a population.
 
     Attributes:
-        parts: Posteriors under the parts of the population, then those under the fallback: at each of its scales, or
-            the parts of ``alone``.
+        parts: The posterior under the population, then those under the fallback: at each of its scales, or the parts of
+            ``alone``.
         weights: Posterior weights of the parts, sum 1.
-        size: Number of parts that belong to the population.
         terms: The answers.
         alone: What the answers say without other people, where the fallback is the prior of a vocabulary.
     """
 
     parts: tuple[PersonPart | PriorFit, ...]
     weights: Floats
-    size: int
     terms: Terms = field(repr=False)
-    alone: TasteFit | None
-    _posteriors: Posteriors = field(repr=False)
-    _under: tuple[PersonPart, ...] = field(repr=False)  # those of ``_posteriors``
-
-    @property
-    def memberships(self) -> Floats:
-        """Posterior weights of the parts of the population, such as types of people; with the fallback's sum 1."""
-        return self.weights[: self.size]
+    alone: TasteFit | None = None
 
     @property
     def hedged(self) -> int:
         """The base of the vocabulary's prior, if there is one."""
-        return len(self.parts) if self.alone is None else self.size
+        return len(self.parts) if self.alone is None else 1
 
     @property
     def fallback_weight(self) -> float:
-        """Posterior weight of the fallback: how likely it is that the person belongs to no part of the population."""
-        return float(self.weights[self.size :].sum())
+        """Posterior weight of the fallback: how likely it is that the person is unlike the population."""
+        return float(self.weights[1:].sum())
 
     @property
     def theta(self) -> Floats:
@@ -177,35 +157,30 @@ class PersonFit:
         The fallback's large scales would otherwise make every direction seem uncertain that the population knows.
         """
         if self.fallback_weight <= _SWITCH:
-            return self._mixed(slice(0, self.size))
-        return self._mixed(slice(self.size, None)) if self.alone is None else self.alone.planned
+            return self.parts[0].posterior
+        if self.alone is not None:
+            return self.alone.planned
+        weights = self.weights[1:] / self.fallback_weight
+        return Posterior.of_mixture([part.posterior for part in self.parts[1:]], weights)
 
     @functools.cached_property
     def posterior(self) -> Posterior:
-        """The mixture of the parts' posteriors (`MixturePosterior`), the fallback's scales together as one Gaussian."""
-        return self._mixed(slice(None))
-
-    @functools.cached_property
-    def _points(self) -> tuple[Floats, Floats]:
-        """Quasi-random points of all `PersonPart`s, (S, d), and their weights, (S,), which sum to 1."""
-        own = np.zeros(len(self._under))
-        own[: len(self._own)] = self._own / self._own.sum()
-        used = own > _NEGLIGIBLE
-        logs = np.where(used, np.log(np.maximum(own, 1e-300)) - [part.log_evidence for part in self._under], -np.inf)
-        return mixture_draws(self._posteriors, [part._source for part in self._under], own * used, logs)
+        """The mixture of the parts' posteriors, without those of a weight below 0.001."""
+        if self.alone is None or self.fallback_weight < 1e-3:
+            return MixturePosterior.of([part.posterior for part in self.parts[: self.hedged]], self._own)
+        weights = [1.0 - self.fallback_weight, self.fallback_weight]
+        return MixturePosterior.of([self.parts[0].posterior, self.alone.posterior], weights)
 
     @property
     def _own(self) -> Floats:
-        """Weights of all `PersonPart`s."""
-        return self.weights if self.alone is None else self.memberships
+        own = self.weights[: self.hedged]
+        return np.asarray(own / own.sum())
 
     @one_blas_thread()
     def choice_probabilities(self, options: ArrayLike) -> Floats:
         """Probabilities of the person's choices, averaged over the posterior.
 
-        The probabilities at the mean would be too close to 0 and 1, as the taste is uncertain. The average is over
-        weighted quasi-random points of each part's posterior (importance sampling from its variational Gaussian); under
-        the prior of a vocabulary over the Gaussian `TasteFit.posterior`.
+        The probabilities at the mean would be too close to 0 and 1, as the taste is uncertain.
 
         Args:
             options: Features of n questions, (n, K, d).
@@ -218,155 +193,57 @@ class PersonFit:
         """
         features = check_options(options)
         check_array(features, "options", shape=("n", "K", self.terms.dimension), hint="as the answers have")
-        own = float(self._own.sum())
-        if self.alone is None or own > 1.0 - _NEGLIGIBLE:
-            return self._averaged(features)
-        alone = self.alone.posterior.choice_probabilities(features)
-        return alone if own < _NEGLIGIBLE else own * self._averaged(features) + (1.0 - own) * alone
-
-    def _averaged(self, features: Floats) -> Floats:
-        """Choice probabilities averaged over the points."""
-        thetas, weights = self._points
-        result = np.empty(features.shape[:2])
-        step = max(1, _BLOCK_NUMBERS // (len(thetas) * features.shape[1]))
-        for start in range(0, len(features), step):
-            values = features[start : start + step] @ thetas.T  # (n, K, S)
-            result[start : start + step] = np.exp(log_softmax(values.transpose(0, 2, 1))).transpose(0, 2, 1) @ weights
-        return result / result.sum(axis=1, keepdims=True)
-
-    def _mixed(self, chosen: slice) -> Posterior:
-        """The mixture of some parts."""
-        kept = np.zeros(len(self.weights), dtype=bool)
-        kept[chosen] = True
-        total = float(self.weights[chosen].sum())
-        kept &= self.weights > _NEGLIGIBLE * total
-        own = np.flatnonzero(kept[: self.size])
-        rest = self.size + np.flatnonzero(kept[self.size :])
-        found = [self._under[row].posterior for row in own]
-        weights = list(self.weights[own])
-        if len(rest):
-            found.append(self._gathered(rest) if self.alone is None else self.alone.posterior)
-            weights.append(float(self.weights[rest].sum()) if self.alone is None else self.fallback_weight)
-        return MixturePosterior.of(found, np.array(weights) / sum(weights))
-
-    def _gathered(self, rows: NDArray[np.intp]) -> Posterior:
-        """The Gaussian with the moments of several scales: sums of s C - G (I - H^-1) G', once inverted."""
-        parts = [self._under[row] for row in rows]
-        if len(parts) == 1:
-            return parts[0].posterior
-        weights = self.weights[rows] / self.weights[rows].sum()
-        means = np.stack([part.mean for part in parts])
-        mean = weights @ means
-        shifts = np.sqrt(weights)[:, None] * (means - mean)
-        shares = weights * [part.scale for part in parts]
-        # loadings of several scales differ by a factor alone
-        loadings = self._posteriors.locals[rows[0]].loadings / np.sqrt(parts[0].scale)
-        removed = np.einsum("j,jrs->rs", shares, self._posteriors.reduction[rows])
-        covariance = shares.sum() * parts[0]._source.covariance + shifts.T @ shifts - loadings @ removed @ loadings.T
-        precision = cho_solve(cho_factor(covariance, lower=True, check_finite=False), np.eye(len(mean)))
-        return Posterior(mean, (precision + precision.T) / 2)
-
-
-def fallback_scales(typical: float) -> tuple[Floats, Floats]:
-    """The fallback's scales, (7,), and the logarithms of their prior weights, which sum to 1."""
-    logs = -0.5 * np.square(_SCALES)
-    return typical * np.exp(_LOG_SPREAD * _SCALES), logs - np.logaddexp.reduce(logs)
+        return self.posterior.choice_probabilities(features)
 
 
 @one_blas_thread()
-def fit_person(
-    terms: Terms,
-    answered: Answered,
-    sources: Sequence[Source],
-    weights: Floats,
-    fallback: Fallback | None,
-) -> PersonFit:
-    """The posterior of a person's taste under several Gaussians and a fallback.
+def fit_person(terms: Terms, answered: Answered, source: Source, fallback: Fallback | None) -> PersonFit:
+    """The posterior of a person's taste under a population and a fallback.
 
     Args:
         terms: The answers.
         answered: The answers as differences of theta.
-        sources: The Gaussians.
-        weights: Their prior weights among themselves, sum 1.
+        source: The population.
         fallback: For a person unlike all others; None: without.
     """
-    span = Span.of(answered)
-    under = [span.under(source.prior.mean, source.covariance) for source in sources]
-    priors = [(source, 1.0) for source in sources]
-    logs = np.log(np.maximum(weights, 1e-300))
-    if fallback is not None:
-        scales, log_weights = fallback_scales(fallback.typical)
-        local = span.under(fallback.source.prior.mean, fallback.source.covariance)
-        under += [local.scaled(float(scale)) for scale in scales]
-        priors += [(fallback.source, float(scale)) for scale in scales]
-        logs = np.concatenate([np.log1p(-fallback.weight) + logs, np.log(fallback.weight) + log_weights])
-    posteriors = Posteriors.of(span, under)
-    evidence = posteriors.log_evidence()
-    found = tuple(
-        PersonPart(
-            scale,
-            float(evidence[row]),
-            source.prior.mean + under[row].loadings @ posteriors.inner[row],
-            source,
-            posteriors,
-            row,
-            answered,
-        )
-        for row, (source, scale) in enumerate(priors)
-    )
-    size, joint = len(sources), logs + evidence
-    if fallback is None or fallback.words is None:
-        return PersonFit(found, np.asarray(softmax(joint)), size, terms, None, posteriors, found)
+    if fallback is None:
+        return PersonFit(tuple(_parts(answered, [source], [1.0])), np.ones(1), terms)
+    scales = fallback.typical * np.exp(_LOG_SPREAD * _SCALES)
+    parts = _parts(answered, [source] + [fallback.source] * len(scales), [1.0, *scales.tolist()])
+    logs = -0.5 * np.square(_SCALES) + np.log(fallback.weight)
+    logs -= np.logaddexp.reduce(-0.5 * np.square(_SCALES))
+    joint = np.append(np.log1p(-fallback.weight), logs) + [part.log_evidence for part in parts]
+    if fallback.words is None:
+        return PersonFit(tuple(parts), np.asarray(softmax(joint)), terms)
     alone = fallback.words.fit(terms)
-    total = float(np.logaddexp.reduce(joint[size:])) + alone.log_gain
-    shares = np.asarray(softmax(np.append(joint[:size], total)))
-    parts: tuple[PersonPart | PriorFit, ...] = (*found[:size], *alone.parts)
-    return PersonFit(
-        parts, np.append(shares[:size], shares[size] * alone.weights), size, terms, alone, posteriors, found
-    )
+    own, other = softmax([joint[0], float(np.logaddexp.reduce(joint[1:])) + alone.log_gain])
+    return PersonFit((parts[0], *alone.parts), np.append(own, other * alone.weights), terms, alone)
 
 
-def mixture_draws(
-    posteriors: Posteriors, sources: Sequence[Source], weights: Floats, logs: Floats
-) -> tuple[Floats, Floats]:
-    """Points of theta under several posteriors, (S, d), and their weights, (S,), which sum to 1.
-
-    Each posterior gets as many points as its weight. Weights above sqrt(S) times their mean are cut there (Ionides,
-    2008): in many dimensions a single point could otherwise represent everything.
-
-    Args:
-        posteriors: The posteriors in the span of the answers.
-        sources: The priors of theta, but for their scales.
-        weights: Posterior weights; 0: without the posterior.
-        logs: Logarithms of prior weights, up to a constant, (J,).
-    """
-    log_points = np.clip(np.rint(np.log2(np.maximum(_POINTS * weights, 1.0))), _LEAST_LOG, None)
-    points, targets = posteriors.weigh(np.where(weights > 0.0, log_points, 0.0).astype(np.intp))
-    joint = np.exp(targets + logs[:, None] - (targets + logs[:, None]).max())  # (J, S)
-    total = joint.sum(axis=0)
-    shares = np.minimum(total, np.sqrt(len(points)) * total.mean())
-    shares /= shares.sum()
-    if posteriors.span.basis is None:
-        return points, shares
-    # each point in the span belongs to one posterior, as likely as it is there
-    places = (np.arange(len(points)) * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
-    owners = (np.cumsum(joint, axis=0) < places * total).sum(axis=0)
-    return _completed(posteriors, sources, points, np.minimum(owners, len(joint) - 1)), shares
-
-
-def _completed(posteriors: Posteriors, sources: Sequence[Source], points: Floats, owners: Floats) -> Floats:
-    """Points of theta given points in the span: about other directions the answers say nothing."""
-    basis = posteriors.span.basis
-    assert basis is not None
-    dimension = len(basis)
-    normal = normal_net(dimension, int(np.ceil(np.log2(len(points)))), np.full(dimension, 0.5))
-    normal = np.random.default_rng(0).permutation(normal)[: len(points)]
-    thetas = np.empty((len(points), dimension))
-    for row in np.unique(owners):
-        local, source, own = posteriors.locals[row], sources[row], owners == row
-        whole = np.sqrt(local.scale) * (normal[own] @ source.lower.T)
-        inside = points[own] - local.middle - whole @ basis
-        if len(local.lower):
-            inside = solve_triangular(local.lower, inside.T, lower=True, check_finite=False).T
-        thetas[own] = source.prior.mean + whole + inside @ local.loadings.T
-    return thetas
+def _parts(answered: Answered, sources: Sequence[Source], scales: Sequence[float]) -> list[PersonPart]:
+    """The posteriors under several priors, fitted together, in coordinates w ~ N(0, I) of the span of the answers."""
+    flat = answered.rows.reshape(-1, answered.rows.shape[2])
+    rows, offsets, loadings = [], [], []
+    known: dict[int, tuple[Floats, Floats]] = {}
+    for source, scale in zip(sources, scales, strict=True):
+        if id(source) not in known:
+            crossed = source.covariance @ flat.T  # C D'
+            if len(flat) < source.prior.dimension:
+                own = rows_of((flat @ crossed)[None], answered.rows.shape[1])[0]
+            else:
+                own = answered.rows @ np.linalg.cholesky(source.covariance)
+            known[id(source)] = own, crossed
+        own, crossed = known[id(source)]
+        rows.append(np.sqrt(scale) * own)
+        offsets.append(answered.offsets + answered.rows @ source.prior.mean)
+        loadings.append(scale * crossed)
+    sites = fit_sites(np.stack(rows), np.stack(offsets), tolerance=_TOLERANCE)
+    found = []
+    for place, (source, scale) in enumerate(zip(sources, scales, strict=True)):
+        scores, information, own = sites.scores[place].ravel(), sites.information[place], rows[place]
+        white = own.reshape(len(flat), -1)
+        precision = white.T @ np.matmul(information, own).reshape(white.shape) + np.eye(white.shape[1])
+        evidence = importance_log_evidence(own, offsets[place], 1.0, white.T @ scores, precision, _DRAWS)
+        mean = source.prior.mean + loadings[place] @ scores
+        found.append(PersonPart(source.prior.scaled(scale), scale, evidence, mean, information, answered))
+    return found

@@ -11,16 +11,16 @@ import numpy as np
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._files import replacing
-from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
-from edpbrl_gym.estimation.population.model import Population
-from edpbrl_gym.estimation.population.parts import Moments, Parts
+from edpbrl_gym.estimation.population.factors import Factors
+from edpbrl_gym.estimation.population.gaussian import Gaussian
+from edpbrl_gym.estimation.population.model import Population, fingerprint_of
 from edpbrl_gym.estimation.prior import GaussianPrior
 
 __all__ = ["load_population", "save_population"]
 
 _FORMAT = "edpbrl population"
 _VERSION = 2  # 1: factors had one mean
-_KINDS = ("gaussian", "factors", "types")
+_KINDS = ("gaussian", "factors")
 
 
 def save_population(population: Population, path: str | os.PathLike[str]) -> None:
@@ -68,6 +68,8 @@ def load_population(path: str | os.PathLike[str]) -> Population:
 
 
 def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
+    if about["kind"] == "types":
+        raise ValueError("types of people are no more; fit the answers again, with kind gaussian or factors")
     if about["kind"] not in _KINDS:
         raise ValueError(f"unknown kind {about['kind']!r}")
     if about["kind"] == "factors" and about["version"] < 2:
@@ -76,34 +78,20 @@ def _restored(about: dict[str, Any], tensors: dict[str, Floats]) -> Population:
         raise ValueError("it has numbers that are not finite")
     state = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("state/")}
     sums = {name.partition("/")[2]: array for name, array in tensors.items() if name.startswith("moments/")}
-    found: tuple[Parts, Moments] | tuple[Factors, FactorMoments]
-    if "loadings" in state:
-        model = Factors(state["weights"], state["means"], state["loadings"], float(state["residual"]), state["pulls"])
-        found = (
-            model,
-            FactorMoments(
-                sums["regressors"],
-                sums["products"],
-                float(sums["square"]),
-                float(sums["information"]),
-                int(sums["types"]),
-            ),
-        )
-    else:
-        found = Parts(**state), Moments(**sums)
-    population = Population.of(
-        *found,
+    people, shrinkage = int(about["people"]), float(about["shrinkage"])
+    if fingerprint_of(about["kind"], people, shrinkage, tensors) != about["fingerprint"]:
+        raise ValueError("its fingerprint is wrong: the file has changed since it was written")
+    return Population.of(
+        Factors.of_tensors(state) if "loadings" in state else Gaussian.of_tensors(state, shrinkage),
+        sums,
         base=GaussianPrior(tensors["base/precision"], tensors["base/mean"]),
         kind=about["kind"],
-        people=int(about["people"]),
+        people=people,
         log_likelihood=tuple(tensors["log_likelihood"].tolist()),
-        shrinkage=float(about["shrinkage"]),
+        shrinkage=shrinkage,
         features=str(about["features"]),
         provenance=dict(about["provenance"]),
     )
-    if population.fingerprint != about["fingerprint"]:
-        raise ValueError("its fingerprint is wrong: the file has changed since it was written")
-    return population
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:

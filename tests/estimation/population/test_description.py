@@ -5,16 +5,14 @@ import pytest
 
 from edpbrl_gym.estimation.population import fit_population
 from edpbrl_gym.estimation.population.description import favourites, likelihood_per_answer, taste_shares
-from tests.helpers.communities import known_types, simulated
+from tests.helpers.communities import known_population, simulated
 
 
 def test_shares_and_favourites_of_a_population():
-    population = known_types(np.array([[3.0, 0.0], [-1.0, 0.0]]), spread=0.5, weights=np.array([0.5, 0.5]))
-    total = 0.5 * (9 + 1) + 2 * 0.25
-    assert taste_shares(population) == pytest.approx({"shared": 1 / total, "types": 4 / total, "own": 0.5 / total})
+    population = known_population(np.array([3.0, 0.0]))
+    assert taste_shares(population) == pytest.approx({"shared": 9 / 9.5, "own": 0.5 / 9.5})
     features = np.array([[1.0, 0.0], [0.0, 0.0], [0.5, 0.0], [105.0, 0.0], [104.0, 0.0]])
-    liked, other = favourites(population, features, (3, 2), 2)  # the second step is liked as a whole by the first type
-    assert liked.tolist() == [0, 3] and other.tolist() == [1, 4]
+    assert favourites(population, features, (3, 2), 2).tolist() == [0, 3]  # the second step is liked as a whole
     people = simulated(np.random.default_rng(0).normal([3.0, 0.0], 0.5, (40, 2)), 5, 3, 1)
     told, guessed = likelihood_per_answer(population, people)
     assert guessed == pytest.approx(-np.log(3))

@@ -1,77 +1,51 @@
-"""The climb by EM on problems with a known path, first values, updates, blocks of people, and held-out people."""
-
-from __future__ import annotations
-
-import json
-from dataclasses import dataclass
+"""The climb by EM, blocks of people, and the number of factors by held-out people."""
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.population import Population, choose_population, fit_population
-from edpbrl_gym.estimation.population.em import climb_by_em
-from tests.helpers.communities import known_types, simulated
-
-
-@dataclass
-class Point:
-    at: np.ndarray
-
-    def pack(self):
-        return self.at
-
-    def unpack(self, vector):
-        return Point(np.array(vector))
+from edpbrl_gym.estimation.population import choose_population, fit_population
+from edpbrl_gym.estimation.population.answers import People, answered_people
+from edpbrl_gym.estimation.population.em import climb
+from edpbrl_gym.estimation.population.gaussian import Gaussian
+from tests.helpers.communities import known_population, simulated
 
 
-def shrinking(rates):
-    """A step of EM whose objective is -|x|^2 and which multiplies the coordinates by their rates."""
-    return lambda point: (-float(point.at @ point.at), Point(np.array(rates) * point.at))
-
-
-def test_the_climb_stops_as_it_is_told():
-    rates, start = [0.97, 0.5, 0.1], Point(np.array([5.0, -3.0, 2.0]))
-    end, history, converged = climb_by_em(shrinking(rates), start, rounds=200, tolerance=1e-10)
-    assert converged and len(history) < 60  # 400 steps without extrapolation
-    assert np.abs(end.at).max() < 1e-3 and np.diff(history).min() >= 0
-    for rounds in (1, 2, 7):
-        _, short, done = climb_by_em(shrinking(rates), start, rounds=rounds, tolerance=0.0)
-        assert not done and rounds <= len(short) <= rounds + 2
-        assert short == history[: len(short)]
-    step, _ = climb_by_em(shrinking([0.5]), Point(np.array([8.0])), rounds=9, tolerance=48.0)[:2]
-    assert step.at == pytest.approx([2.0])  # the rise of 48 nats is no more than the tolerance
-    assert climb_by_em(shrinking([0.5]), Point(np.array([8.0])), rounds=9, tolerance=47.9)[0].at != pytest.approx([2.0])
-    # a rise from one extrapolation to the next
-    loose = climb_by_em(shrinking(rates), start, rounds=200, tolerance=0.0, cycle_tolerance=1.0)
-    assert loose[2] and len(loose[1]) < len(history)
+def test_longer_steps_end_where_plain_ones_do():
+    people = answered_people(simulated(np.random.default_rng(1).normal([1.0, -1.0], 0.7, (60, 2)), 6, 3, 2), None)
+    inside, plain = People(people), Gaussian.isotropic(2, 1.0, 4.0)
+    for _ in range(400):
+        plain = plain.maximised(plain.expect(inside)[0])
+    found, _, history, _ = climb(People(people), Gaussian.isotropic(2, 1.0, 4.0), 300)
+    assert len(history) < 40 and np.diff(history).min() >= 0
+    assert found.mean == pytest.approx(plain.mean, abs=0.02)
+    assert found.covariance == pytest.approx(plain.covariance, abs=0.03)
+    short, _, history, _ = climb(People(people), Gaussian.isotropic(2, 1.0, 4.0), 1)
+    assert len(history) == 1
+    start = Gaussian.isotropic(2, 1.0, 4.0)
+    assert short.mean == pytest.approx(start.maximised(start.expect(People(people))[0]).mean)
 
 
 def test_people_in_blocks_are_fitted_as_together(monkeypatch):
     data = simulated(np.random.default_rng(10).normal(size=(24, 22)), 4, 3, 11)
     options = {"rounds": 4, "shrinkage": 5.0}
-    whole = [
-        fit_population(data, kind=kind, **options, **more) for kind, more in (("gaussian", {}), ("types", {"types": 2}))
-    ]
-    monkeypatch.setattr("edpbrl_gym.estimation.population.blocks._BLOCK_NUMBERS", 5 * 8 * 128)
-    for one, kind, more in zip(whole, ("gaussian", "types"), ({}, {"types": 2}), strict=True):
+    cases = [("gaussian", {}), ("factors", {"factors": 2})]
+    whole = [fit_population(data, kind=kind, **options, **more) for kind, more in cases]
+    monkeypatch.setattr("edpbrl_gym.estimation.population.answers._BLOCK_NUMBERS", 5 * 8 * 128)
+    for one, (kind, more) in zip(whole, cases, strict=True):
         split = fit_population(data, kind=kind, **options, **more)
         assert split.log_likelihood == pytest.approx(one.log_likelihood)
-        assert split.parts[0].mean == pytest.approx(one.parts[0].mean, abs=1e-6)
+        assert split.gaussian.mean == pytest.approx(one.gaussian.mean, abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "candidates"), [("types", (2, 1)), ("factors", (1, 0))])
-def test_each_left_out_person_is_predicted_by_the_others(kind, candidates):
+def test_each_left_out_person_is_predicted_by_the_others():
     people = simulated(np.random.default_rng(15).normal(size=(4, 2)), 3, 3, 16)
     options = {"rounds": 2, "minimum_people": 1, "shrinkage": 3.0}
-    choice = choose_population(people, kind=kind, candidates=candidates, folds=4, **options)
-    assert choice.candidates == tuple(sorted(candidates))[: len(choice.candidates)]
+    choice = choose_population(people, candidates=(1, 0), folds=4, **options)
+    assert choice.candidates == (0, 1)[: len(choice.candidates)]
     for row, number in enumerate(choice.candidates):
         for left in (0, 2):
             others = [person for place, person in enumerate(people) if place != left]
-            population = fit_population(others, kind=kind, **{kind: number}, **options)
+            population = fit_population(others, kind="factors", factors=number, **options)
             assert choice.log_evidence[row, left] == pytest.approx(population.log_evidence(people[left]), abs=1e-6)
     means = choice.log_evidence.mean(axis=1)
     best = int(means.argmax())
@@ -82,64 +56,20 @@ def test_each_left_out_person_is_predicted_by_the_others(kind, candidates):
 
 def test_the_search_ends_where_a_number_is_worse():
     people = simulated(np.random.default_rng(17).normal(size=(8, 1)), 3, 2, 18)
-    choice = choose_population(people, kind="factors", folds=2, rounds=1, minimum_people=8)
+    choice = choose_population(people, folds=2, rounds=1, minimum_people=8)
     assert set(choice.candidates) <= {0, 1}  # no more factors than features
     rising = np.diff(choice.log_evidence.mean(axis=1))
     assert (rising[:-1] >= 0).all()
 
 
-def test_a_population_weighs_its_parts():
-    means = np.array([[2.0, 0.0], [-1.0, 1.0]])
-    population = known_types(means, spread=0.5, weights=np.array([0.25, 0.75]))
-    person = simulated(means[:1], 4, 3, 19)[0]
-    parts = population.fit(person, fallback=None).parts
-    expected = np.log(0.25 * np.exp(parts[0].log_evidence) + 0.75 * np.exp(parts[1].log_evidence))
-    assert population.log_evidence(person) == pytest.approx(expected)
-    square = 0.25 * 4 + 0.75 * 2 + 2 * 0.25
-    assert population.typical_scale == pytest.approx(square / 2)
-    fit = population.fit(person)
-    assert [part.scale for part in fit.parts[2:]] == pytest.approx(square / 2 * np.exp(1.5 * np.linspace(-2, 2, 7)))
-    assert fit.memberships.sum() + fit.fallback_weight == pytest.approx(1.0)
-    other = GaussianPrior.isotropic(2, 0.5)
+def test_the_fallback_is_as_strong_as_the_people():
+    population = known_population(np.array([2.0, 1.0]))
+    person = simulated(np.array([[2.0, 1.0]]), 4, 3, 19)[0]
+    assert population.typical_scale == pytest.approx((5.0 + 0.5) / 2)
+    scales = np.exp(1.5 * np.linspace(-2, 2, 7))
+    assert [part.scale for part in population.fit(person).parts[1:]] == pytest.approx(2.75 * scales)
+    other = population.fit(person, fallback=known_population(np.zeros(2)).base.scaled(2.0))
+    assert [part.scale for part in other.parts[1:]] == pytest.approx(1.375 * scales)
     nothing = np.zeros((0, 3, 2)), np.zeros(0, dtype=int)
-    assert population.fit(nothing, fallback=other).fallback_weight == pytest.approx(0.03)
-    assert population.fit(nothing, fallback_weight=0.4).memberships == pytest.approx([0.15, 0.45])
-    assert population.fit(person, fallback=other).parts[5].scale == pytest.approx(
-        square / 4
-    )  # as strong as these people
-
-
-def rewritten(path, target, change):
-    with safe_open(path, framework="numpy") as file:
-        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    about = json.loads(metadata["population"])
-    change(about, tensors)
-    save_file(tensors, target, metadata={**metadata, "population": json.dumps(about)})
-    return target
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda about, _: about.update(version=3), "version 3 is later than 2"),
-        (lambda about, _: about.update(kind="groups"), "unknown kind 'groups'"),
-        (lambda about, _: about.update(kind="factors", version=1), "earlier version"),
-        (lambda about, _: about.update(people=101), "has changed since"),
-        (lambda about, _: about.update(shrinkage=0.5), "has changed since"),
-        (lambda _, tensors: tensors["moments/first"].fill(np.nan), "not finite"),
-    ],
-)
-def test_files_that_say_something_else_are_refused(tmp_path, change, message):
-    path = tmp_path / "types.safetensors"
-    known_types(np.eye(2)).save(path)
-    assert Population.load(path).people == 100
-    with pytest.raises(ValueError, match=message):
-        Population.load(rewritten(path, tmp_path / "other.safetensors", change))
-
-
-def test_files_of_the_first_version_are_read(tmp_path):
-    path = tmp_path / "types.safetensors"
-    population = known_types(np.eye(2))
-    population.save(path)
-    old = Population.load(rewritten(path, tmp_path / "old.safetensors", lambda about, _: about.update(version=1)))
-    assert old.fingerprint == population.fingerprint
+    assert population.fit(nothing).fallback_weight == pytest.approx(0.03)
+    assert population.fit(nothing, fallback_weight=0.4).weights[0] == pytest.approx(0.6)

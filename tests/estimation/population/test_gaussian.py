@@ -25,27 +25,30 @@ def test_em_agrees_with_the_maximum_of_brute_force_integrals(dimension, size, wi
     people = simulated(rng.multivariate_normal([1.0, -0.5][:dimension], covariance, 60), 6, 3, 4)
     exact = brute_force(people, dimension, size, width)
     fitted = fit_population(people, shrinkage=0.0, rounds=2000)
-    mean, lower = fitted.parts[0].mean, np.linalg.cholesky(fitted.parts[0].covariance)
-    assert exact(mean, lower).sum() == pytest.approx(fitted.log_likelihood[-1], abs=1e-5 * len(people))
+    mean, lower = fitted.gaussian.mean, np.linalg.cholesky(fitted.gaussian.covariance)
     best = minimize(
         lambda vector: -exact(vector[:dimension], lower_of(vector[dimension:], dimension)).sum(),
         np.zeros(dimension + dimension * (dimension + 1) // 2),
         method="BFGS",
         options={"gtol": 1e-6},
     ).x
+    # the variational bound lies below, and its maximum is nearly as likely as the best
+    likelihood = exact(mean, lower).sum()
+    assert likelihood - 0.02 * len(people) < fitted.log_likelihood[-1] < likelihood
     factor = lower_of(best[dimension:], dimension)
-    assert mean == pytest.approx(best[:dimension], abs=1e-4)
-    assert fitted.parts[0].covariance == pytest.approx(factor @ factor.T, abs=1e-4)
+    assert likelihood > exact(best[:dimension], factor).sum() - 0.05
+    assert mean == pytest.approx(best[:dimension], abs=0.02)
+    assert fitted.gaussian.covariance == pytest.approx(factor @ factor.T, rel=0.08)
     # and for each person, without the fallback
     for person, value in zip(people[:10], exact(mean, lower), strict=False):
-        assert fitted.fit(person, fallback=None).parts[0].log_evidence == pytest.approx(value, abs=5e-3)
+        assert fitted.fit(person, fallback=None).parts[0].log_evidence == pytest.approx(value, abs=0.01)
 
 
 def test_a_known_population_is_recovered_and_the_likelihood_never_falls():
     mean, covariance = np.array([1.0, -1.0, 0.5]), np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 0.5]])
     thetas = np.random.default_rng(0).multivariate_normal(mean, covariance, 500)
     fitted = fit_population(simulated(thetas, 4, 3, 1))
-    part = fitted.parts[0]
+    part = fitted.gaussian
     assert fitted.people == 500
     # standard errors for 500 people with 4 answers, from the spread over simulated sets: about 0.08 and 0.2
     assert part.mean == pytest.approx(mean, abs=0.3)
@@ -59,18 +62,18 @@ def test_few_people_are_shrunk_towards_the_base_prior():
     thetas = np.random.default_rng(5).multivariate_normal(np.zeros(3), np.diag([4.0, 1.0, 0.25]), 25)
     people = simulated(thetas, 4, 3, 6)
     base = GaussianPrior.from_covariance(np.diag([4.0, 1.0, 0.25]))
-    strong = fit_population(people, base=base, shrinkage=1e5).parts[0].covariance
+    strong = fit_population(people, base=base, shrinkage=1e5).gaussian.covariance
     assert strong / strong[0, 0] == pytest.approx(base.covariance / 4.0, abs=1e-3)
-    free = fit_population(people, base=base, shrinkage=0.0).parts[0].covariance
+    free = fit_population(people, base=base, shrinkage=0.0).gaussian.covariance
     assert np.abs(free / free[0, 0] - base.covariance / 4.0).max() > 0.05
 
 
 def test_the_result_does_not_depend_on_the_units_of_a_base_prior():
     people = simulated(np.random.default_rng(7).normal(size=(30, 2)), 5, 3, 8)
     units = np.array([[10.0, 3.0], [0.0, 0.1]])
-    one = fit_population(people).parts[0]
+    one = fit_population(people).gaussian
     scaled = [(options @ np.linalg.inv(units), choices) for options, choices in people]
-    other = fit_population(scaled, base=GaussianPrior.from_covariance(units @ units.T)).parts[0]
+    other = fit_population(scaled, base=GaussianPrior.from_covariance(units @ units.T)).gaussian
     assert other.mean == pytest.approx(units @ one.mean, rel=1e-3, abs=1e-3)
     assert other.covariance == pytest.approx(units @ one.covariance @ units.T, rel=1e-3, abs=1e-3)
 
@@ -80,15 +83,15 @@ def test_people_without_answers_and_with_one_answer_take_part():
     nobody = np.zeros((0, 3, 2)), np.zeros(0, dtype=int)
     fitted = fit_population([*people, nobody, nobody])
     assert fitted.people == 40
-    assert fitted.parts[0].mean == pytest.approx(fit_population(people).parts[0].mean)
-    assert fitted.parts[0].proper
+    assert fitted.gaussian.mean == pytest.approx(fit_population(people).gaussian.mean)
+    assert fitted.gaussian.proper
 
 
 def test_identical_answers_give_a_finite_population():
     options = np.random.default_rng(11).normal(size=(5, 3, 2))
     best = (options @ [1.0, 0.5]).argmax(axis=1)
     fitted = fit_population([(options, best)] * 20)
-    part = fitted.parts[0]
+    part = fitted.gaussian
     assert np.isfinite(part.mean).all()
     assert np.isfinite(part.covariance).all()
     assert fitted.fit((options, best)).choice_probabilities(options)[np.arange(5), best].min() > 0.5
@@ -104,5 +107,5 @@ def test_rankings_count_as_the_choices_they_are_made_of():
         people.append((options, [Response.ranking(tuple(int(k) for k in row)) for row in order]))
     fitted = fit_population(people, model=Ranking())
     again = fit_population([Ranking().terms(options, responses) for options, responses in people])
-    assert fitted.parts[0].mean == pytest.approx(again.parts[0].mean)
-    assert fitted.parts[0].mean == pytest.approx([1.0, -1.0], abs=0.4)
+    assert fitted.gaussian.mean == pytest.approx(again.gaussian.mean)
+    assert fitted.gaussian.mean == pytest.approx([1.0, -1.0], abs=0.4)

@@ -1,131 +1,100 @@
-"""Parameters of a population: their penalties by formula, their step of EM as a maximum, their coordinates."""
+"""Parameters of a population: their penalties by formula, their step of EM as a maximum."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
-from edpbrl_gym.estimation.population.factors import FactorMoments, Factors
-from edpbrl_gym.estimation.population.parts import Moments, Parts, Shrinkage
+from edpbrl_gym.estimation.population.factors import Factors
+from edpbrl_gym.estimation.population.gaussian import Gaussian
 
 
-def some_covariance(rng, dimension):
+def some_gaussian(rng, people=2.5, dimension=3):
     root = rng.normal(size=(dimension, dimension))
-    return root @ root.T + 0.5 * np.eye(dimension)
+    covariance = root @ root.T + 0.5 * np.eye(dimension)
+    return Gaussian(rng.normal(size=dimension), covariance, rng.uniform(0.5, 2.0), people)
 
 
-def some_parts(rng, number=2, dimension=3):
-    covariances = np.stack([some_covariance(rng, dimension) for _ in range(number)])
-    weights = rng.dirichlet(np.full(number, 5.0))
-    return Parts(weights, rng.normal(size=(number, dimension)), covariances, rng.uniform(0.5, 2.0, size=number))
+def written_penalty(mean, covariance, scale, people):
+    inverse = np.linalg.inv(covariance)
+    total = -people / 2 * (np.linalg.slogdet(covariance / scale)[1] + scale * np.trace(inverse))
+    return total - 0.1 / 2 * mean @ inverse @ mean - np.log(scale) ** 2 / (2 * 3**2)
 
 
-def sums_of(points, shares):
-    """Statistics of known tastes (N, d) with memberships (N, M)."""
-    return Moments(shares.sum(axis=0), shares.T @ points, np.einsum("nm,nd,ne->mde", shares, points, points))
+def test_the_penalty_is_the_written_one():
+    one = some_gaussian(np.random.default_rng(1), 4.5)
+    assert one.penalty() == pytest.approx(written_penalty(one.mean, one.covariance, one.scale, 4.5))
+    assert some_gaussian(np.random.default_rng(1), 0.0).penalty() == 0.0
 
 
-def written_penalty(parts, people):
-    total = np.log(parts.weights).sum() if len(parts) > 1 else 0.0
-    for mean, covariance, scale in zip(parts.means, parts.covariances, parts.scales, strict=True):
-        inverse = np.linalg.inv(covariance)
-        total -= people / 2 * (np.linalg.slogdet(covariance / scale)[1] + scale * np.trace(inverse))
-        total -= 0.1 / 2 * mean @ inverse @ mean + np.log(scale) ** 2 / (2 * 3**2)
-    return total
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_the_penalty_is_the_written_one(number):
-    parts = some_parts(np.random.default_rng(number), number)
-    assert Shrinkage(4.5).penalty(parts) == pytest.approx(written_penalty(parts, 4.5))
-    assert Shrinkage(0.0).penalty(parts) == 0.0
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_no_other_parameters_are_better_than_a_step_of_em(number):
+def test_no_other_parameters_are_better_than_a_step_of_em():
     rng = np.random.default_rng(3)
-    last, points = some_parts(rng, number), rng.normal(size=(12, 3)) * [1.0, 2.0, 0.5] + 0.7
-    shares = rng.dirichlet(np.ones(number), size=12)
-    rule = Shrinkage(2.5)
-    step = rule.maximise(sums_of(points, shares), last)
+    last, points = some_gaussian(rng), rng.normal(size=(12, 3)) * [1.0, 2.0, 0.5] + 0.7
+    sums = {"counts": np.full(1, 12.0), "first": points.sum(axis=0)[None], "second": (points.T @ points)[None]}
+    step = last.maximised(sums)
 
-    def objective(weights, means, covariances, scales):
-        total = written_penalty(Parts(weights, means, covariances, scales), 2.5)
-        for part in range(number):
-            logs = multivariate_normal.logpdf(points, means[part], covariances[part])
-            total += shares[:, part] @ (np.log(weights[part]) + logs)
-        return total
+    def objective(mean, covariance):
+        likelihood = multivariate_normal.logpdf(points, mean, covariance).sum()
+        return likelihood + written_penalty(mean, covariance, last.scale, 2.5)
 
-    best = objective(step.weights, step.means, step.covariances, last.scales)
+    best = objective(step.mean, step.covariance)
     for _ in range(30):
         size = 10.0 ** rng.uniform(-3, 0)
-        weights = step.weights * np.exp(size * rng.normal(size=number))
-        means = step.means + size * rng.normal(size=step.means.shape)
-        roots = np.linalg.cholesky(step.covariances) @ (np.eye(3) + 0.3 * size * rng.normal(size=(number, 3, 3)))
-        covariances = roots @ roots.transpose(0, 2, 1)
-        assert objective(weights / weights.sum(), step.means, step.covariances, last.scales) <= best + 1e-9
-        assert objective(step.weights, means, step.covariances, last.scales) <= best + 1e-9
-        assert objective(step.weights, step.means, covariances, last.scales) <= best + 1e-9
-    assert step.weights.sum() == pytest.approx(1.0)
-    for part in range(number):
-
-        def loss(log_scale, part=part):
-            scales = step.scales.copy()
-            scales[part] = np.exp(log_scale)
-            return -written_penalty(Parts(step.weights, step.means, step.covariances, scales), 2.5)
-
-        found = minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-9})
-        assert np.log(step.scales[part]) == pytest.approx(found.x, abs=1e-5)
+        root = np.linalg.cholesky(step.covariance) @ (np.eye(3) + 0.3 * size * rng.normal(size=(3, 3)))
+        assert objective(step.mean + size * rng.normal(size=3), step.covariance) <= best + 1e-9
+        assert objective(step.mean, root @ root.T) <= best + 1e-9
+    found = minimize_scalar(
+        lambda log_scale: -written_penalty(step.mean, step.covariance, np.exp(log_scale), 2.5),
+        bounds=(-5, 5), method="bounded", options={"xatol": 1e-9},
+    )  # fmt: skip
+    assert np.log(step.scale) == pytest.approx(found.x, abs=1e-5)
 
 
-def some_factors(rng, types=2, dimension=4, number=2, pull=0.7):
-    pulls = np.concatenate([np.full(types, pull), np.full(number, 1.0 if pull else 0.0)])
-    weights, loadings = rng.dirichlet(np.full(types, 5.0)), rng.normal(size=(dimension, number))
-    return Factors(weights, rng.normal(size=(types, dimension)), loadings, 1.7, pulls)
+def test_longer_steps_go_further_in_the_same_direction():
+    rng = np.random.default_rng(4)
+    one, other = some_gaussian(rng), some_gaussian(rng)
+    whole = one.moved(other, 1.0)
+    assert whole.mean == pytest.approx(other.mean) and whole.scale == pytest.approx(other.scale)
+    assert whole.covariance == pytest.approx(other.covariance)
+    twice = one.moved(other, 2.0)
+    assert twice.mean == pytest.approx(2 * other.mean - one.mean)
+    ratio = other.covariance @ np.linalg.inv(one.covariance)
+    assert twice.covariance == pytest.approx(ratio @ other.covariance)
+    factors = Factors(one.mean, np.ones((3, 1)), 2.0, 0.1).moved(Factors(other.mean, np.zeros((3, 1)), 1.0, 0.1), 2.0)
+    assert factors.residual == pytest.approx(0.5) and factors.loadings == pytest.approx(-np.ones((3, 1)))
 
 
-def factor_sums(rng, model, people=15, size=1.0):
-    types, number = len(model.weights), model.loadings.shape[1]
-    factors, kinds = rng.normal(size=(people, number)), np.eye(types)[rng.integers(types, size=people)]
-    regressors = np.concatenate([kinds, factors], axis=1)
-    tastes = regressors @ rng.normal(size=(types + number, model.means.shape[1])) + rng.normal(size=(people, 4))
-    tastes *= size
-    square = float(np.square(tastes).sum())
-    return FactorMoments(regressors.T @ regressors, tastes.T @ regressors, square, 9.0, types), regressors, tastes
+def some_factors(rng, dimension=4, number=2, pull=0.7):
+    return Factors(rng.normal(size=dimension), rng.normal(size=(dimension, number)), 1.7, pull)
 
 
-@pytest.mark.parametrize("types", [1, 2])
-def test_the_penalty_of_factors_is_the_written_one(types):
-    model = some_factors(np.random.default_rng(8), types)
-    expected = -0.5 * 0.7 * np.square(model.means).sum() / 1.7 - 0.5 * np.square(model.loadings).sum() / 1.7
-    expected += (np.log(model.weights).sum() if types > 1 else 0.0) - np.log(1.7) ** 2 / 18
-    assert model.penalty() == pytest.approx(expected)
-    assert some_factors(np.random.default_rng(8), types, pull=0.0).penalty() == 0.0
+def test_the_penalty_of_factors_is_the_written_one():
+    model = some_factors(np.random.default_rng(8))
+    expected = -0.5 * 0.7 * np.square(model.mean).sum() / 1.7 - 0.5 * np.square(model.loadings).sum() / 1.7
+    assert model.penalty() == pytest.approx(expected - np.log(1.7) ** 2 / 18)
+    assert some_factors(np.random.default_rng(8), pull=0.0).penalty() == 0.0
 
 
-@pytest.mark.parametrize("types", [1, 2])
 @pytest.mark.parametrize(("pull", "size"), [(0.0, 1.0), (0.7, 1.0), (0.7, 1e-4)])
-def test_no_other_factors_are_better_than_a_step_of_em(types, pull, size):
+def test_no_other_factors_are_better_than_a_step_of_em(pull, size):
     """Also for small tastes, whose residual variance is far from its prior."""
     rng = np.random.default_rng(9)
-    model = some_factors(rng, types, pull=pull)
-    moments, regressors, tastes = factor_sums(rng, model, size=size)
-    step = model.maximised(moments)
+    model = some_factors(rng, pull=pull)
+    regressors = np.concatenate([np.ones((15, 1)), rng.normal(size=(15, 2))], axis=1)
+    tastes = size * (regressors @ rng.normal(size=(3, 4)) + rng.normal(size=(15, 4)))
+    sums = {"regressors": regressors.T @ regressors, "products": tastes.T @ regressors}
+    step = model.maximised({**sums, "square": np.square(tastes).sum(), "information": np.array(9.0)})
+    assert step.pull == model.pull
 
-    def objective(at):
-        coefficients = np.concatenate([at.means, at.loadings.T])
-        away = np.square(tastes - regressors @ coefficients).sum()
-        expected = regressors[:, :types].sum(axis=0) @ np.log(at.weights) - 0.5 * tastes.size * np.log(at.residual)
-        return expected - 0.5 * away / at.residual + at.penalty()
+    def objective(mean, loadings, residual):
+        away = np.square(tastes - mean - regressors[:, 1:] @ loadings.T).sum()
+        likelihood = -0.5 * tastes.size * np.log(residual) - 0.5 * away / residual
+        return likelihood + Factors(mean, loadings, residual, pull).penalty()
 
-    best, vector = objective(step), step.pack()
+    best = objective(step.mean, step.loadings, step.residual)
     for _ in range(60):
-        place = np.zeros(len(vector))
-        chosen = rng.integers(types, len(vector)) if rng.random() < 0.7 else len(vector) - 1
-        unit = size if chosen < len(vector) - 1 else 1.0
-        place[chosen] = 10.0 ** rng.uniform(-3, 0) * rng.choice([-1, 1]) * unit
-        assert objective(step.unpack(vector + place)) <= best + 1e-9
-    for part in range(types):
-        place = 0.1 * np.eye(len(vector))[part]
-        assert objective(step.unpack(vector + place)) <= best and objective(step.unpack(vector - place)) <= best
-    np.testing.assert_array_equal(step.pulls, model.pulls)
+        unit = size * 10.0 ** rng.uniform(-3, 0)
+        away = unit * rng.normal(size=4), unit * rng.normal(size=(4, 2)), np.exp(unit / size * rng.normal())
+        assert objective(step.mean + away[0], step.loadings, step.residual) <= best + 1e-9
+        assert objective(step.mean, step.loadings + away[1], step.residual) <= best + 1e-9
+        assert objective(step.mean, step.loadings, step.residual * away[2]) <= best + 1e-9

@@ -3,17 +3,10 @@
 import numpy as np
 import pytest
 
-from edpbrl_gym.estimation.population.answers import answered_people
-from edpbrl_gym.estimation.population.blocks import blocks_of
-from edpbrl_gym.estimation.population.geometry import Grams, Rows, geometry_of, reduction
-from edpbrl_gym.estimation.population.sites import fit_sites
+from edpbrl_gym.estimation.population.answers import People, answered_people
+from edpbrl_gym.estimation.population.sites import _whitened, fit_sites, gain, reduced
 from edpbrl_gym.estimation.variational import fit_gaussian
 from tests.helpers.communities import simulated
-
-
-def grams(rows):
-    flat = rows.reshape(len(rows), -1, rows.shape[3])
-    return Grams(flat @ flat.transpose(0, 2, 1), rows.shape[2])
 
 
 def some_information(rng, shape):
@@ -21,30 +14,26 @@ def some_information(rng, shape):
     return factors @ factors.transpose(0, 1, 3, 2)
 
 
-def test_both_geometries_agree_with_the_dense_posterior():
+@pytest.mark.parametrize("rank", [5, 20])
+def test_covariances_of_the_differences_are_the_dense_ones(rank):
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(3, 4, 2, 5))
-    information, right = some_information(rng, rows.shape[:3]), rng.normal(size=rows.shape[:3])
-    for geometry in (grams(rows), Rows(rows)):
-        solved = geometry.solve(information, right)
-        for person in range(3):
-            flat = rows[person].reshape(8, 5)
-            dense = np.zeros((8, 8))
-            for question in range(4):
-                span = slice(2 * question, 2 * question + 2)
-                dense[span, span] = information[person, question]
-            kernel = flat @ flat.T
-            covariance = flat @ np.linalg.inv(np.eye(5) + flat.T @ dense @ flat) @ flat.T
-            for question in range(4):
-                span = slice(2 * question, 2 * question + 2)
-                assert solved.blocks[person, question] == pytest.approx(covariance[span, span])
-            determinant = np.linalg.slogdet(np.eye(8) + kernel @ dense)[1]
-            assert solved.log_determinant[person] == pytest.approx(determinant)
-            scores = np.linalg.solve(np.eye(8) + dense @ kernel, right[person].ravel())
-            assert solved.scores[person].ravel() == pytest.approx(scores)
-    gain = grams(rows).gain(information)
-    inside = np.linalg.inv(grams(rows).kernels[0] + np.linalg.inv(dense_of(information[0])))
-    assert gain[0] == pytest.approx(inside)
+    rows = rng.normal(size=(3, 4, 2, rank))
+    information = some_information(rng, rows.shape[:3])
+    small = reduced(rows)
+    assert small.shape == (3, 4, 2, min(rank, 8))
+    white, log_determinant = _whitened(small, information)
+    gained = gain(small, information)
+    for person in range(3):
+        flat, dense = rows[person].reshape(8, rank), dense_of(information[person])
+        covariance = flat @ np.linalg.inv(np.eye(rank) + flat.T @ dense @ flat) @ flat.T
+        own = white[person].reshape(8, -1)
+        assert own @ own.T == pytest.approx(covariance, abs=1e-7)
+        determinant = np.linalg.slogdet(np.eye(8) + flat @ flat.T @ dense)[1]
+        assert log_determinant[person] == pytest.approx(determinant)
+        assert gained[person] == pytest.approx(dense - dense @ covariance @ dense, abs=1e-6)
+        if rank > 8:  # (K + W^-1)^-1
+            inside = np.linalg.inv(flat @ flat.T + np.linalg.inv(dense))
+            assert gained[person] == pytest.approx(inside, abs=1e-6)
 
 
 def dense_of(blocks):
@@ -55,19 +44,6 @@ def dense_of(blocks):
     return dense
 
 
-@pytest.mark.parametrize("rank", [3, 20])
-def test_the_reduction_of_the_covariance_is_the_dense_one(rank):
-    rng = np.random.default_rng(1)
-    rows, shares = rng.normal(size=(3, 4, 2, rank)), np.array([1.0, 0.25, 0.5])
-    information = some_information(rng, rows.shape[:3])
-    expected = np.zeros((rank, rank))
-    for person in range(3):
-        flat = rows[person].reshape(8, rank)
-        precision = np.eye(rank) + flat.T @ dense_of(information[person]) @ flat
-        expected += shares[person] * (np.eye(rank) - np.linalg.inv(precision))
-    assert reduction(rows, information, shares) == pytest.approx(expected, abs=1e-10)
-
-
 @pytest.mark.parametrize(
     ("dimension", "taste", "size", "error"),
     [(3, 1.0, 0.3, 0.02), (40, 1.0, 0.3, 0.02), (3, 5.0, 3.0, 0.15), (3, 5.0, 8.0, 0.15)],
@@ -76,8 +52,8 @@ def test_the_gaussians_are_those_of_one_fit_at_a_time(dimension, taste, size, er
     """Under a prior that is wide for strong tastes a full step overshoots."""
     tastes = taste * np.random.default_rng(3).normal(size=(6, dimension))
     people = answered_people(simulated(tastes, 5, 3, 4), None)
-    (block,) = blocks_of(people)
-    found = fit_sites(geometry_of(size * block.rows), block.offsets, tolerance=1e-8)
+    (block,) = People(people).blocks
+    found = fit_sites(reduced(size * block.rows), block.offsets, tolerance=1e-8)
     for place, person in enumerate(block.people):
         rows = size * people[person].rows
         alone = fit_gaussian(rows, None, 1.0, np.zeros(dimension), np.eye(dimension), tolerance=1e-8)
@@ -91,10 +67,10 @@ def test_absent_questions_and_alternatives_change_nothing():
     tastes = np.random.default_rng(5).normal(size=(2, 4))
     long, short = simulated(tastes[:1], 6, 4, 6)[0], simulated(tastes[1:], 2, 3, 7)[0]
     people = answered_people([long, short], None)
-    (together,) = blocks_of(people)
-    (alone,) = blocks_of(people[1:])
-    bounds = fit_sites(geometry_of(together.rows), together.offsets, tolerance=1e-9).bounds
+    (together,) = People(people).blocks
+    (alone,) = People(people[1:]).blocks
+    bounds = fit_sites(reduced(together.rows), together.offsets, tolerance=1e-9).bounds
     assert together.people.tolist() == [0, 1]
     assert np.isneginf(together.offsets[1, 2:]).all()
-    own = fit_sites(geometry_of(alone.rows), alone.offsets, tolerance=1e-9).bounds
+    own = fit_sites(reduced(alone.rows), alone.offsets, tolerance=1e-9).bounds
     assert bounds[1] == pytest.approx(own[0], abs=5e-3)  # other points in three dimensions than in two

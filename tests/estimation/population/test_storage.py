@@ -1,5 +1,6 @@
 """Populations on disk, and updated by new people."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +9,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from edpbrl_gym.estimation.population import Population, fit_population
-from tests.helpers.communities import known_types, simulated
+from tests.helpers.communities import known_population, simulated
 
-KINDS = [("gaussian", {}), ("types", {"types": 2}), ("factors", {"factors": 1})]
+KINDS = [("gaussian", {}), ("factors", {"factors": 1})]
 
 
 def community(size, mean, seed):
@@ -27,13 +28,11 @@ def test_a_population_survives_its_file_and_every_change_of_it_is_noticed(tmp_pa
     assert (read.kind, read.people, read.features, read.shrinkage) == (kind, 30, "two numbers", fitted.shrinkage)
     assert read.log_likelihood == fitted.log_likelihood and dict(read.provenance) == named.provenance
     assert read.fingerprint == named.fingerprint == fitted.fingerprint and len(read.fingerprint) == 64
-    np.testing.assert_array_equal(read.weights, fitted.weights)
-    for one, other in zip(read.parts, fitted.parts, strict=True):
-        np.testing.assert_array_equal(one.precision, other.precision)
-        np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(read.gaussian.precision, fitted.gaussian.precision)
+    np.testing.assert_array_equal(read.gaussian.mean, fitted.gaussian.mean)
     more = community(20, [1.0, 0.0], 5)
     later, expected = (one.updated(more, rounds=3) for one in (read, fitted))
-    np.testing.assert_array_equal(later.parts[0].mean, expected.parts[0].mean)
+    np.testing.assert_array_equal(later.gaussian.mean, expected.gaussian.mean)
     assert expected.fingerprint != fitted.fingerprint
     data = bytearray(path.read_bytes())
     data[-3] ^= 1  # in the last array
@@ -74,22 +73,52 @@ def test_an_update_is_close_to_a_fit_to_everyone():
     updated = fit_population(first).updated(second)
     whole = fit_population([*first, *second])
     assert updated.people == 160
-    assert updated.moments.counts.sum() == pytest.approx(160)
-    assert updated.parts[0].mean == pytest.approx(whole.parts[0].mean, abs=0.1)
-    assert updated.parts[0].covariance == pytest.approx(whole.parts[0].covariance, abs=0.2)
+    assert updated.sums["counts"].sum() == pytest.approx(160)
+    assert updated.gaussian.mean == pytest.approx(whole.gaussian.mean, abs=0.1)
+    assert updated.gaussian.covariance == pytest.approx(whole.gaussian.covariance, abs=0.2)
 
 
 def test_forgetting_follows_tastes_that_drift():
     population = fit_population(community(60, [1.5, 0.0], 30))
     new = community(60, [-1.5, 0.0], 40)
-    means = [population.updated(new, forgetting=share).parts[0].mean[0] for share in (0.0, 0.5, 0.95)]
+    means = [population.updated(new, forgetting=share).gaussian.mean[0] for share in (0.0, 0.5, 0.95)]
     assert means[0] > means[1] > means[2]
     assert means[0] == pytest.approx(0.0, abs=0.4)
     assert means[2] == pytest.approx(-1.5, abs=0.4)
 
 
-def test_the_gaussian_of_types_has_their_mean_and_covariance():
-    population = known_types(np.array([[2.0, 0.0], [-1.0, 1.0]]), spread=0.5, weights=np.array([0.25, 0.75]))
-    gaussian = population.gaussian
-    assert gaussian.mean == pytest.approx([-0.25, 0.75])
-    assert gaussian.covariance == pytest.approx(0.25 * np.eye(2) + 0.1875 * np.array([[9.0, -3.0], [-3.0, 1.0]]))
+def rewritten(path, target, change):
+    with safe_open(path, framework="numpy") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    about = json.loads(metadata["population"])
+    change(about, tensors)
+    save_file(tensors, target, metadata={**metadata, "population": json.dumps(about)})
+    return target
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about, _: about.update(version=3), "version 3 is later than 2"),
+        (lambda about, _: about.update(kind="types"), "fit the answers again"),
+        (lambda about, _: about.update(kind="groups"), "unknown kind 'groups'"),
+        (lambda about, _: about.update(kind="factors", version=1), "earlier version"),
+        (lambda about, _: about.update(people=101), "has changed since"),
+        (lambda about, _: about.update(shrinkage=0.5), "has changed since"),
+        (lambda _, tensors: tensors["moments/first"].fill(np.nan), "not finite"),
+    ],
+)
+def test_files_that_say_something_else_are_refused(tmp_path, change, message):
+    path = tmp_path / "p.safetensors"
+    known_population(np.eye(2)[0]).save(path)
+    assert Population.load(path).people == 100
+    with pytest.raises(ValueError, match=message):
+        Population.load(rewritten(path, tmp_path / "other.safetensors", change))
+
+
+def test_files_of_the_first_version_are_read(tmp_path):
+    path = tmp_path / "p.safetensors"
+    population = known_population(np.eye(2)[0])
+    population.save(path)
+    old = Population.load(rewritten(path, tmp_path / "old.safetensors", lambda about, _: about.update(version=1)))
+    assert old.fingerprint == population.fingerprint
