@@ -76,10 +76,10 @@ def check_encoder_of_population(population: TastePrior, metadata: dict[str, Any]
     origin = population.provenance
     known = origin.get("encoder_fingerprint"), metadata.get("encoder_fingerprint")
     same = (None in known or known[0] == known[1]) and origin.get("attributes") == metadata.get("attributes")
-    if population.dimension == dimension and same:
+    if population.inputs == dimension and same:
         return
     raise ValueError(
-        f"Expected the features of the population {file} ({_named(origin, population.dimension)}), got "
+        f"Expected the features of the population {file} ({_named(origin, population.inputs)}), got "
         f"{_named(metadata, dimension)}; use the same encoder or the same columns, or a population whose people "
         "answered with yours"
     )

@@ -27,6 +27,7 @@ __all__ = ["FitPopulation", "run"]
 _MANY = 20  # features, above which a full covariance has too many numbers
 _TOLD = 200  # people whose answers are predicted for the report
 _FAVOURITES = 5
+_POOL = 2000  # items
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class FitPopulation:
     """One file for each person, or folders of them: filled-in questions files of `edpbrl design` (.csv, .tsv,
     .parquet), or comparisons (.parquet); or long tables of many people, with a row for each option (person, question,
     option, chosen and attributes)."""
-    kind: Literal["gaussian", "factors"] | None = None
-    """gaussian (one covariance of all features), or factors (a few common directions) (None: gaussian up to 20
-    features, factors above)."""
+    kind: Literal["gaussian", "factors", "items"] | None = None
+    """gaussian (one covariance of all features), factors (a few common directions), or items (how much people like each
+    item of a pool that all were asked about, beside tastes) (None: gaussian up to 20 features, factors above)."""
     factors: int | None = None
     """Number of factors (None: the number with the highest likelihood of people left out, which takes a while)."""
     base: Literal["vocabulary", "identity"] | None = None
@@ -92,6 +93,9 @@ def run(options: FitPopulation) -> None:
         encoder_of = functools.partial(_encoder_of, option=options.encoder, loaded=loaded)
         answers = read_people(files, encoder_of, progress=True)
         _check_group(len(answers), options)
+        if options.kind == "items":
+            _fit_items(options, answers)
+            return
         if options.update is not None and earlier is not None:
             check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
         words = _vocabulary(options, answers, (questions or files)[0], required=earlier is None)
@@ -129,6 +133,8 @@ def _check(options: FitPopulation) -> None:
         check_encoder_spec(options.encoder)
     if options.factors is not None and options.kind != "factors":
         raise UsageError(f"Expected --kind factors with --factors, got {options.kind or 'no --kind'}")
+    if options.kind == "items" and (options.base or options.vocabulary) is not None:
+        raise UsageError("Expected no --base and no --vocabulary with --kind items, which learns from the items alone")
     if options.base == "identity" and options.vocabulary is not None:
         raise UsageError("Expected --base vocabulary with --vocabulary, got identity; leave one out")
     if options.update is None:
@@ -222,6 +228,42 @@ def _fitted(
         progress=True,
         minimum_people=options.minimum_people,
     )
+
+
+def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
+    """What is liked in each item of the pool that all were asked about, written and told."""
+    import numpy as np
+
+    from edpbrl_gym.estimation.items import ItemsPrior
+    from edpbrl_gym.estimation.population.items import fit_crowd
+    from edpbrl_gym.likelihood import format_of
+
+    items = np.unique(np.concatenate([one.features[one.present] for one in answers]), axis=0)
+    if len(items) > _POOL:
+        raise UsageError(
+            f"Expected a pool of at most {_POOL:,} items with --kind items, got {len(items):,} different options; it "
+            "is for people who were asked about the same items. Take --kind factors"
+        )
+    prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
+    terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]
+    crowd = fit_crowd(terms, prior, minimum_people=options.minimum_people)
+    metadata = answers[0].metadata
+    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
+    prior.with_crowd(crowd, {**origin, "answers": sum(len(one) for one in answers)}).save(options.out)
+    console = output()
+    bullet(console, "People", f"{crowd.people} with {sum(len(one) for one in answers)} answers")
+    few = int((crowd.seen < options.minimum_people).sum())
+    kept = f"; {few} shown to fewer than {options.minimum_people} people count by their features alone" if few else ""
+    bullet(console, "Items", f"{len(items)}, each shown to {np.median(crowd.seen):.0f} people (median){kept}")
+    shared = prior.components @ crowd.taste + crowd.effects
+    own = np.einsum("nc,cd,nd->n", prior.components, crowd.covariance, prior.components)
+    total = shared.var() + own.mean() + crowd.deviation
+    parts = {"shared by all": shared.var(), "of each person's taste": own.mean()}
+    parts["of one person at one item"] = crowd.deviation
+    bullet(console, "Liking", ", ".join(f"{value / total:.0%} {name}" for name, value in parts.items()))
+    bullet(console, "Written", shown(options.out))
+    estimate = command("edpbrl", "estimate", "ANSWERS", "--prior", options.out)
+    console.print(f"A new person: {estimate}", soft_wrap=True)
 
 
 def _with_origin(

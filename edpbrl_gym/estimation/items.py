@@ -17,10 +17,11 @@ put back with their prior variance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class ItemsPrior(TastePrior):
         ValueError: As for `BlocksPrior`.
     """
 
-    label = "items"
+    label, file = "items", "population.safetensors"
 
     def __init__(
         self,
@@ -194,8 +195,11 @@ class ItemsPrior(TastePrior):
 
     @property
     def fingerprint(self) -> str:
-        """That of the map."""
-        return self.space
+        """That of the map, and of what others said."""
+        if self.crowd is None:
+            return self.space
+        arrays = {name: value for name, value in vars(self.crowd).items() if isinstance(value, np.ndarray)}
+        return hash_settings([self.space, hash_arrays(arrays), self.crowd.deviation])
 
     @property
     def dimension(self) -> int:
@@ -222,11 +226,22 @@ class ItemsPrior(TastePrior):
         mapped[known, self.own.start + item[known]] = 1.0
         return mapped.reshape(*components.shape[:-1], self.dimension)
 
-    def with_crowd(self, crowd: Crowd | None) -> ItemsPrior:
-        """The same prior, for a person of whom others are known."""
+    @property
+    def inputs(self) -> int:
+        """Number of features D of an option."""
+        return self._items.shape[1]
+
+    def with_crowd(self, crowd: Crowd | None, provenance: Mapping[str, Any] = MappingProxyType({})) -> ItemsPrior:
+        """The same prior, for a person of whom others are known; ``provenance`` says of their answers what is known."""
         known = copy(self)
-        known.crowd = crowd
+        known.crowd, known.provenance = crowd, provenance
         return known
+
+    def save(self, path: Any) -> None:
+        """Write what other people answered to a .safetensors file; raises as `Population.save`."""
+        from edpbrl_gym.estimation.population.storage import save_items
+
+        save_items(self, path)
 
     def start(self) -> Posterior:
         """The prior at the medians of the scales, or other people's tastes."""

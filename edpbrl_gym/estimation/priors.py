@@ -58,7 +58,7 @@ PRIORS: dict[str, PriorEntry] = {
 }
 
 PRIOR_FILES: dict[str, str] = {
-    "population.safetensors": f"{_ROOM}.population:Population",
+    "population.safetensors": f"{_ROOM}.population.storage:PopulationFile",
     "prior.npz": f"{_ROOM}.prior:GaussianPrior",
 }
 """What ``TastePrior.save`` writes, by the name of the file."""

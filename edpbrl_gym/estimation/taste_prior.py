@@ -104,6 +104,11 @@ class TastePrior(ABC):
     def dimension(self) -> int:
         """Number of features d that theta is about."""
 
+    @property
+    def inputs(self) -> int:
+        """Number of features D of an option, of which ``feature_map`` makes those that theta is about."""
+        return self.dimension
+
     @abstractmethod
     def start(self) -> Posterior:
         """What it says before the first answer.

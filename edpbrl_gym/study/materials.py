@@ -150,10 +150,10 @@ class Materials:
             return make_prior(path.name, self.tokens)
         found = load_prior(path)
         known = found.provenance.get("encoder_fingerprint")
-        if found.dimension != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
+        if found.inputs != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
             raise ValueError(
                 f"Expected a population about {self.encoder.dimension} features of the encoder {self.encoder.name} in "
-                f"{path}, got one about {found.dimension} features of {found.provenance.get('encoder')}"
+                f"{path}, got one about {found.inputs} features of {found.provenance.get('encoder')}"
             )
         return found
 

@@ -1,0 +1,193 @@
+"""The prior of a pool whose items have deviations that stay, and what other people say about the items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from scipy.stats import multivariate_normal
+
+from edpbrl_gym.estimation.items import Crowd, ItemsPrior
+from edpbrl_gym.estimation.population.items import fit_crowd
+from edpbrl_gym.estimation.priors import load_prior
+
+
+def pool(count=30, dimension=4, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
+
+
+def asked(utilities, count, rng, num_options=4):
+    """Items (n, K) and the choices of a noisy person."""
+    shown = np.array([rng.choice(len(utilities), num_options, replace=False) for _ in range(count)])
+    return shown, (utilities[shown] + rng.gumbel(size=shown.shape)).argmax(axis=1)
+
+
+def crowd_of(prior, *, taste=0.5, deviation=0.8, effects=None, variance=0.1):
+    count, size = prior.components.shape
+    effects = np.linspace(-1.0, 1.0, count) if effects is None else effects
+    return Crowd(
+        np.full(size, 0.2), taste * np.eye(size), effects, np.full(count, variance), deviation, np.full(count, 50), 60
+    )
+
+
+def test_features_are_components_and_a_column_for_each_item():
+    items = pool()
+    prior = ItemsPrior(items)
+    mapped = prior.feature_map(items[[3, 7]][None])
+    np.testing.assert_allclose(mapped[0, :, prior.own], np.eye(len(items))[[3, 7]])
+    assert not prior.feature_map(items[:1] + 0.5)[:, prior.own].any()  # no item of the pool
+    # an item that is encoded again, in another batch
+    assert prior.feature_map(items * (1 + 1e-6))[5, prior.own.start + 5] == 1.0
+    spread = np.square(prior.components).sum(axis=1).mean()
+    assert spread == pytest.approx(1.0)  # variance of a utility at s_b = 1
+
+
+def test_the_landmarks_make_the_same_map():
+    prior = ItemsPrior(pool(), blocks=(2, 2))
+    again = ItemsPrior(prior.landmarks, **prior.options)
+    np.testing.assert_allclose(again.feature_map(pool()), prior.feature_map(pool()), atol=1e-12)
+    assert again.space == prior.space
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_the_evidence_with_others_is_the_integral(dimension):
+    """Three items: against a sum over a grid of their utilities' two differences."""
+    items = pool(3, dimension, seed=1)
+    prior = ItemsPrior(items)
+    prior = prior.with_crowd(crowd_of(prior, taste=0.2, deviation=0.3, variance=0.05))
+    rng = np.random.default_rng(0)
+    shown = np.array([rng.permutation(3)[:2] for _ in range(6)])
+    choices = np.array([0, 1, 0, 0, 1, 0])
+    fit = prior.fit((prior.feature_map(items[shown]), choices))
+    crowd, phi = prior.crowd, prior.components
+    mean = phi @ crowd.taste + crowd.effects
+    covariance = phi @ crowd.covariance @ phi.T + np.diag(crowd.variances + crowd.deviation)
+    points = np.random.default_rng(1).multivariate_normal(mean, covariance, size=400_000)
+    logs = log_softmax(points[:, shown], axis=2)[:, np.arange(6), choices].sum(axis=1)
+    weights = np.exp(logs)
+    assert fit.parts[0].log_evidence == pytest.approx(np.log(weights.mean()), abs=0.02)
+    exact = weights @ points / weights.sum()
+    utilities = prior.feature_map(items) @ fit.parts[0].mean
+    np.testing.assert_allclose(utilities - utilities[0], exact - exact[0], atol=0.1)  # mode and mean
+
+
+def test_items_that_were_not_shown_keep_their_prior():
+    items = pool()
+    prior = ItemsPrior(items)
+    rng = np.random.default_rng(2)
+    shown, choices = asked(rng.normal(size=len(items)), 5, rng)
+    fit = prior.fit((prior.feature_map(items[shown]), choices))
+    unseen = np.setdiff1d(np.arange(len(items)), shown)
+    columns = prior.own.start + unseen
+    assert not fit.estimate.theta[columns].any()
+    covariance = fit.posterior.covariance()
+    np.testing.assert_allclose(covariance[np.ix_(columns, columns)], fit.scales[-1] * np.eye(len(unseen)), atol=1e-10)
+    np.testing.assert_allclose(np.linalg.inv(fit.posterior.precision), covariance, atol=1e-8)
+    # the same as with all columns in one estimate
+    from edpbrl_gym.estimation import GaussianPrior, estimate
+
+    variances = np.append(np.full(prior.own.start, fit.scales[0]), np.full(len(items), fit.scales[-1]))
+    whole = estimate(
+        (prior.feature_map(items[shown]), choices), prior=GaussianPrior.from_precision(np.diag(1 / variances))
+    )
+    np.testing.assert_allclose(fit.estimate.theta, whole.theta, atol=1e-6)
+
+
+def test_the_deviation_takes_what_one_item_alone_explains():
+    """A person who always takes item 0, whose features are like many others', likes item 0, not its features."""
+    items = pool(40, 3)
+    prior = ItemsPrior(items)
+    rng = np.random.default_rng(0)
+    shown = np.array([[0, *rng.choice(np.arange(1, 40), 3, replace=False)] for _ in range(25)])
+    theta = prior.fit((prior.feature_map(items[shown]), np.zeros(25, dtype=int))).estimate.theta
+    linear, own = prior.components @ theta[: prior.own.start], theta[prior.own]
+    assert own.argmax() == 0 and own[0] > linear.max()
+
+
+def simulated_people(number, answers, items, rng, *, deviation=0.7, taste=0.6):
+    prior = ItemsPrior(items)
+    phi = prior.components
+    effects = rng.normal(size=len(items))
+    shared = phi @ rng.normal(size=phi.shape[1])
+    people = []
+    for _ in range(number):
+        own = phi @ rng.normal(size=phi.shape[1]) * np.sqrt(taste)
+        utilities = shared + effects + own + np.sqrt(deviation) * rng.normal(size=len(items))
+        shown, choices = asked(utilities, answers, rng)
+        people.append((prior.feature_map(items[shown]), choices))
+    return prior, shared + effects, people
+
+
+def test_recovers_effects_and_variances_of_simulated_people():
+    rng = np.random.default_rng(4)
+    prior, truth, people = simulated_people(250, 30, pool(25, 3), rng)
+    crowd = fit_crowd(people, prior)
+    found = prior.components @ crowd.taste + crowd.effects
+    assert np.corrcoef(found, truth)[0, 1] > 0.97
+    assert crowd.deviation == pytest.approx(0.7, abs=0.3)
+    assert np.trace(crowd.covariance) / 3 == pytest.approx(0.6, abs=0.3)
+    # their posterior deviations are about the errors
+    errors = found - found.mean() - truth + truth.mean()
+    assert 0.5 < np.square(errors).mean() / crowd.variances.mean() < 3.0
+
+
+def test_items_seen_by_few_have_no_effect_of_their_own():
+    rng = np.random.default_rng(5)
+    items = pool(25, 3)
+    prior, _, people = simulated_people(30, 10, items, rng)
+    rare = 24  # seen by the first person only
+    kept = [~options[:, :, prior.own.start + rare].any(axis=1) for options, _ in people]
+    people = [(options[mask], choices[mask]) for (options, choices), mask in zip(people, kept, strict=True)]
+    shown = prior.feature_map(items[[[rare, 0, 1, 2]]])
+    people[0] = np.concatenate([people[0][0], shown]), np.append(people[0][1], 0)
+    crowd = fit_crowd(people, prior, minimum_people=20)
+    assert crowd.seen[rare] == 1 and crowd.effects[rare] == 0.0
+    assert crowd.effects[crowd.seen >= 20].any()
+
+
+def test_refuses_small_groups_and_other_items():
+    rng = np.random.default_rng(6)
+    items = pool(25, 3)
+    prior, _, people = simulated_people(5, 4, items, rng)
+    with pytest.raises(ValueError, match="at least 20 people"):
+        fit_crowd(people, prior)
+    others = prior.feature_map(rng.normal(size=(2, 4, 3)).astype(np.float32))
+    with pytest.raises(ValueError, match="person 5 saw others"):
+        fit_crowd([*people, (others, np.zeros(2, dtype=int))], prior, minimum_people=2)
+
+
+def test_a_person_unlike_all_others_falls_back():
+    """Answers against all effects: the weight of the others falls, and the estimate is that of the person alone."""
+    items = pool(40, 3)
+    prior = ItemsPrior(items)
+    prior = prior.with_crowd(crowd_of(prior, taste=0.05, deviation=0.05, effects=np.linspace(-4, 4, 40)))
+    rng = np.random.default_rng(7)
+    like, unlike = prior.components @ prior.crowd.taste + prior.crowd.effects, 6 * prior.components[:, 0]
+    shown, choices = asked(like, 20, rng)
+    assert prior.fit((prior.feature_map(items[shown]), choices)).weights[0] > 0.97
+    shown, choices = asked(unlike, 20, rng)
+    assert prior.fit((prior.feature_map(items[shown]), choices)).weights[0] < 0.03
+
+
+def test_a_file_gives_the_same_prior(tmp_path):
+    items = pool()
+    prior = ItemsPrior(items).with_crowd(crowd_of(ItemsPrior(items)), {"encoder": "some"})
+    path = tmp_path / "population.safetensors"
+    prior.save(path)
+    again = load_prior(path)
+    assert again.fingerprint == prior.fingerprint and again.provenance == {"encoder": "some"}
+    rng = np.random.default_rng(8)
+    shown, choices = asked(rng.normal(size=len(items)), 5, rng)
+    fits = [one.fit((one.feature_map(items[shown]), choices)).estimate.theta for one in (prior, again)]
+    np.testing.assert_allclose(fits[0], fits[1], atol=1e-9)
+    with pytest.raises(ValueError, match="Expected a prior with what other people answered"):
+        ItemsPrior(items).save(path)
+
+
+def test_the_start_is_what_others_said():
+    prior = ItemsPrior(pool())
+    prior = prior.with_crowd(crowd_of(prior))
+    start, empty = prior.start(), prior.fit((np.zeros((0, 2, prior.dimension)), np.zeros(0, dtype=int)))
+    np.testing.assert_allclose(start.mean, empty.parts[0].mean, atol=1e-9)
+    np.testing.assert_allclose(start.covariance(), empty.parts[0].posterior.covariance(), atol=1e-9)
+    assert multivariate_normal(start.mean, start.covariance()).pdf(start.mean) > 0
