@@ -88,7 +88,9 @@ class _PairPlanner(Planner):
             _load(package)
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating], blocks: Sequence[int] = ()) -> GaussianPrior:
+    def default_prior(
+        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+    ) -> GaussianPrior:
         """N(0, I)."""
         return GaussianPrior.isotropic(token_features.shape[1], 1.0)
 

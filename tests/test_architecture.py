@@ -32,7 +32,11 @@ FLOORS = floors()
 # judge's transport and a study's database are made of, which are imported themselves only when they are used
 HEAVY = {name for packages in EXTRAS.values() for name in packages} | {"pandas", "pyarrow"}
 HEAVY -= {"httpx2", "httpcore2", "sqlalchemy", "alembic"}
-WEB = (PACKAGE / "study" / "web", PACKAGE / "asking" / "app.py")  # loaded by servers only
+WEB = (
+    PACKAGE / "study" / "web",
+    PACKAGE / "asking" / "app.py",
+    PACKAGE / "asking" / "site.py",
+)  # loaded by servers only
 MATHEMATICS = {"mdp", "likelihood", "comparisons", "estimation", "design"}
 # rooms that also read one room of their own floor
 BESIDE = {

@@ -27,7 +27,6 @@ __all__ = ["FitPopulation", "run"]
 _MANY = 20  # features, above which a full covariance has too many numbers
 _TOLD = 200  # people whose answers are predicted for the report
 _FAVOURITES = 5
-_POOL = 2000  # items
 
 
 @dataclass(frozen=True)
@@ -236,13 +235,14 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
 
     from edpbrl_gym.estimation.items import ItemsPrior
     from edpbrl_gym.estimation.population.items import fit_crowd
+    from edpbrl_gym.estimation.priors import MOST_ITEMS
     from edpbrl_gym.likelihood import format_of
 
     items = np.unique(np.concatenate([one.features[one.present] for one in answers]), axis=0)
-    if len(items) > _POOL:
+    if len(items) > MOST_ITEMS:
         raise UsageError(
-            f"Expected a pool of at most {_POOL:,} items with --kind items, got {len(items):,} different options; it "
-            "is for people who were asked about the same items. Take --kind factors"
+            f"Expected a pool of at most {MOST_ITEMS:,} items with --kind items, got {len(items):,} different options; "
+            "people can't all be asked about so many. Take --kind factors"
         )
     prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
     terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]

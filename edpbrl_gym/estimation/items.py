@@ -175,6 +175,8 @@ class ItemsPrior(TastePrior):
     ) -> None:
         rows = check_array(features, "features", shape=("N", "D"))
         known = 0 if mapped is None else len(rows) - mapped
+        if not known:
+            rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
         self._blocks = BlocksPrior(
             rows[:known] if known else rows, blocks=blocks, power=power, components=components, mapped=known > 0
         )

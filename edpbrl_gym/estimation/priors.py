@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edpbrl_gym.estimation.taste_prior import TastePrior
 
 __all__ = [
+    "MOST_ITEMS",
     "PRIORS",
     "PRIOR_FILES",
     "PriorEntry",
@@ -57,6 +58,9 @@ PRIORS: dict[str, PriorEntry] = {
     "gp": PriorEntry(f"{_ROOM}.gaussian_process:GaussianProcessPrior", True, needs=("sklearn",)),
 }
 
+MOST_ITEMS = 2000
+"""Items of a pool, above which a deviation of each would make people wait."""
+
 PRIOR_FILES: dict[str, str] = {
     "population.safetensors": f"{_ROOM}.population.storage:PopulationFile",
     "prior.npz": f"{_ROOM}.prior:GaussianPrior",
@@ -75,9 +79,16 @@ def _maker(name: str) -> Callable[..., TastePrior]:
     return maker
 
 
-def default_prior(blocks: Sequence[int]) -> str:
-    """The name of the prior that a taste has by default, by an encoder's blocks (``blocks_of``)."""
-    return "blocks" if len(blocks) > 1 else "words"
+def default_prior(blocks: Sequence[int], pool: int = 0) -> str:
+    """The name of the prior that a taste has by default.
+
+    Args:
+        blocks: Those of the encoder (``blocks_of``).
+        pool: Number of items that may be asked about; 0: prompts of several steps.
+    """
+    if len(blocks) < 2:
+        return "words"
+    return "items" if 0 < pool <= MOST_ITEMS else "blocks"
 
 
 def make_prior(

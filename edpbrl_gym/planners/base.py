@@ -45,9 +45,18 @@ class Planner(ABC):
     distinct: bool = True
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating], blocks: Sequence[int] = ()) -> TastePrior:
-        """The default prior, from the embeddings of all tokens, (N, d), in the blocks of their encoder."""
-        return make_prior(default_prior(blocks), token_features, blocks=blocks)
+    def default_prior(
+        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+    ) -> TastePrior:
+        """The default prior, from the embeddings of all tokens, (N, d), in the blocks of their encoder.
+
+        Args:
+            token_features: The embeddings.
+            blocks: The blocks.
+            pool: Whether the tokens are items of a pool.
+        """
+        name = default_prior(blocks, len(token_features) if pool else 0)
+        return make_prior(name, token_features, blocks=blocks)
 
     @classmethod  # noqa: B027  (optional for subclasses)
     def check_options(cls, *, num_options: int, **options: Any) -> None:

@@ -215,12 +215,12 @@ def option_features(
         feedback: "truncated" (`ComposedFeatures`), "state" (`TokenFeatures`) or "prompt" (`PromptFeatures`).
         vocabulary: The tokens.
         token_features: Their embeddings, (N, d).
-        encoder: Of the prompts; "state" needs none.
+        encoder: Of the prompts; "state" needs none, nor does a vocabulary of one step.
 
     Raises:
         ValueError: An unknown feedback, no encoder where one is needed, or tokens of a step with equal embeddings.
     """
-    if check_feedback(feedback) == "state":
+    if check_feedback(feedback) == "state" or len(vocabulary.sizes) == 1:  # a prompt of one token is that token
         return TokenFeatures(vocabulary, token_features)
     if encoder is None:
         raise ValueError(f"Expected an encoder of the prompts that the feedback {feedback!r} compares, got none")

@@ -160,8 +160,9 @@ def make_planner(
         feedback: What questions compare, where ``features`` is an encoder.
         prior: Of the taste, by itself or by its name in `PRIORS`, made of the tokens. A `Population` falls back on the
             `VocabularyPrior` of the tokens for a person unlike all others, unless it has a fallback of its own. None:
-            the planner's own, `VocabularyPrior` of the tokens for most, or `BlocksPrior` where the encoder joins
-            several, N(0, I) for the rules of the literature and for other packages, as published.
+            the planner's own, `VocabularyPrior` of the tokens for most, or where the encoder joins several
+            `BlocksPrior`, on a pool `ItemsPrior`; N(0, I) for the rules of the literature and for other packages, as
+            published.
         num_options: K.
         seed: Of its draws.
         episodes: T, for planners that plan all questions at once.
@@ -201,7 +202,10 @@ def make_planner(
     }
     if "prior" in wanted:
         tokens, blocks = described.token_features, blocks_of(getattr(described, "encoder", features))
-        chosen_prior = cls.default_prior(tokens, blocks) if prior is None else make_prior(prior, tokens, blocks=blocks)
+        if prior is None:
+            chosen_prior = cls.default_prior(tokens, blocks, pool=len(vocabulary.sizes) == 1)
+        else:
+            chosen_prior = make_prior(prior, tokens, blocks=blocks)
         shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
     planner = cls(**{key: value for key, value in shared.items() if key in wanted}, **chosen)
     if name in PLANNERS:

@@ -114,6 +114,8 @@ def test_no_answers_ratings_and_what_is_refused():
     levels = [Response.rating([int(value)]) for value in np.random.default_rng(0).integers(5, size=12)]
     assert prior.fit((prior.feature_map(items[:12, None]), levels), model=Rating()).estimate.converged
     assert default_prior(()) == default_prior((384,)) == "words" and default_prior((384, 1280)) == "blocks"
+    assert default_prior((384, 1280), 300) == "items" and default_prior((384, 1280), 3000) == "blocks"
+    assert default_prior((384,), 300) == "words"
     with pytest.raises(ValueError, match=r"blocks of 11 features together, got \[6, 6\]"):
         make_prior("blocks", items, blocks=(6, 6))
     with pytest.raises(ValueError, match=r"equal ones in features 6\.\.11"):

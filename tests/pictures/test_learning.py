@@ -10,6 +10,7 @@ import pytest
 from edpbrl_gym.cli import main
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.estimation.blocks import BlocksPrior
+from edpbrl_gym.estimation.items import ItemsPrior
 from edpbrl_gym.features import load_encoder, load_image_encoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.personalize import load_taste, save_taste
@@ -43,7 +44,7 @@ def test_a_session_on_a_pool_learns_from_texts_and_pictures(drawn, tmp_path, fee
     def planner():
         return make_planner("adaptive", POOL, encoder, feedback=feedback, num_options=4, seed=1)
 
-    assert isinstance(planner().prior, BlocksPrior) and planner().prior.blocks == (8, 3)
+    assert isinstance(planner().prior, ItemsPrior) and planner().prior.options["blocks"] == [8, 3]
     parts = {"vocabulary": POOL, "encoder": encoder}
     with Session(planner, feedback=feedback, folder=tmp_path / "session", **parts) as session:
         for _ in range(25):

@@ -111,7 +111,9 @@ class RulePlanner(TrackedPlanner):
         self.reset()
 
     @classmethod
-    def default_prior(cls, token_features: NDArray[np.floating], blocks: Sequence[int] = ()) -> GaussianPrior:
+    def default_prior(
+        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+    ) -> GaussianPrior:
         """N(0, I), as published."""
         return GaussianPrior.isotropic(token_features.shape[1], 1.0)
 
