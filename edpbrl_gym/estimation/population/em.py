@@ -11,7 +11,6 @@ from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
 
 __all__ = ["climb"]
 
-_TOLERANCE = 1e-4  # nats a person, rise in one round
 _GROWTH = 1.25  # of the steps
 
 StateT = TypeVar("StateT", Gaussian, Factors)
@@ -22,8 +21,8 @@ def climb(
 ) -> tuple[StateT, Sums, list[float], Floats]:
     """Repeat the steps of EM until the objective stops rising.
 
-    Each step is longer than the last by a quarter, until one lowers the objective and is taken back (adaptive
-    overrelaxation; Salakhutdinov & Roweis, 2003).
+    Each step is longer than the last by a quarter; one that lowers the objective is taken back, and the next are half
+    as long (adaptive overrelaxation; Salakhutdinov & Roweis, 2003).
 
     Args:
         people: The answers.
@@ -43,11 +42,11 @@ def climb(
             sums = {name: earlier[name] + values for name, values in sums.items()}
         value = float(bounds.sum()) + state.penalty()
         if length > 1.0 and not value >= history[-1]:
-            state, length = plain, 1.0
+            state, length = plain, max(1.0, length / 2.0)
             continue
         history.append(value)
         plain = state.maximised(sums)
-        small = len(history) > 1 and abs(history[-1] - history[-2]) <= _TOLERANCE * len(people)
+        small = len(history) > 1 and abs(history[-1] - history[-2]) <= state.tolerance * len(people)
         if small or len(history) >= rounds:
             return plain, sums, history, tastes
         # sums over people who are not here do not belong to an objective that could be checked

@@ -11,8 +11,10 @@ V = D (I + D' W D)^-1 D'.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from edpbrl_gym._arrays import Floats
@@ -49,10 +51,10 @@ class _State:
     right: Floats
     target: Floats
 
-    def take(self, chosen: Floats) -> _State:
+    def take(self, chosen: NDArray[Any]) -> _State:
         return _State(*(array[chosen] for array in vars(self).values()))
 
-    def put(self, chosen: Floats, other: _State) -> None:
+    def put(self, chosen: NDArray[Any], other: _State) -> None:
         for array, new in zip(vars(self).values(), vars(other).values(), strict=True):
             array[chosen] = new
 
