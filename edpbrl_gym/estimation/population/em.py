@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.answers import People
-from edpbrl_gym.estimation.population.factors import Factors
-from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
+from edpbrl_gym.estimation.population.gaussian import Sums
 
 __all__ = ["climb"]
 
 _GROWTH = 1.25  # of the steps
 
-StateT = TypeVar("StateT", Gaussian, Factors)
-
 
 def climb(
-    people: People, state: StateT, rounds: int, earlier: Sums | None = None
-) -> tuple[StateT, Sums, list[float], Floats]:
+    people: People, state: Any, rounds: int, earlier: Sums | None = None
+) -> tuple[Any, Sums, list[float], Floats]:
     """Repeat the steps of EM until the objective stops rising.
 
     Each step is longer than the last by a quarter; one that lowers the objective is taken back, and the next are half
@@ -26,7 +23,7 @@ def climb(
 
     Args:
         people: The answers.
-        state: First parameters.
+        state: First parameters, `Gaussian` or `Factors`.
         rounds: Largest number of rounds.
         earlier: Sums over people whose answers are not here; they stay as they were computed last.
 
