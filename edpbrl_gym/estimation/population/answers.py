@@ -21,7 +21,7 @@ from edpbrl_gym.estimation.population.sites import Sites, fit_sites
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import AnswerFormat, Terms
 
-__all__ = ["Answered", "Block", "Frame", "People", "answered_people", "check_group"]
+__all__ = ["Answered", "Block", "People", "answered_people", "check_group", "inside", "outside"]
 
 _BLOCK_NUMBERS = 1 << 19  # of a block of people: stays in the cache
 _POINTS = 1 << 7  # of the variational integrals
@@ -53,35 +53,16 @@ class Answered:
         return Terms(rows, offsets, np.zeros(len(rows), dtype=np.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """The base prior's coordinates: theta = mean + root u.
+def inside(base: GaussianPrior, answered: Answered) -> Answered:
+    """Answers as a function of u, for a proper base prior."""
+    return Answered(answered.rows @ base.covariance_root(), answered.offsets + answered.rows @ base.mean)
 
-    Attributes:
-        mean: m, (d,).
-        root: R, (d, d), invertible.
-    """
 
-    mean: Floats
-    root: Floats
-
-    @classmethod
-    def of(cls, base: GaussianPrior) -> Frame:
-        """The frame of a proper prior.
-
-        Raises:
-            ValueError: An improper prior.
-        """
-        return cls(base.mean, base.covariance_root())
-
-    def inside(self, answered: Answered) -> Answered:
-        """The answers as a function of u."""
-        return Answered(answered.rows @ self.root, answered.offsets + answered.rows @ self.mean)
-
-    def prior(self, mean: Floats, covariance: Floats) -> GaussianPrior:
-        """The distribution of theta where u has the given mean (d,) and covariance (d, d)."""
-        outside = self.root @ covariance @ self.root.T
-        return GaussianPrior.from_covariance((outside + outside.T) / 2, self.mean + self.root @ mean)
+def outside(base: GaussianPrior, mean: Floats, covariance: Floats) -> GaussianPrior:
+    """The distribution of theta where u has the given mean (d,) and covariance (d, d)."""
+    root = base.covariance_root()
+    spread = root @ covariance @ root.T
+    return GaussianPrior.from_covariance((spread + spread.T) / 2, base.mean + root @ mean)
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,14 +49,8 @@ def likelihood_per_answer(population: Population, people: Sequence[Data]) -> tup
     """Mean log-likelihood of an answer under the population, and by guessing.
 
     A person's answers are predicted together, from the population alone. A ranking counts as several answers.
-
-    Args:
-        population: The population.
-        people: One item per person, as for ``fit_population``.
     """
     answered = answered_people(people, None, population.dimension)
     number = sum(len(person.rows) for person in answered)
-    # at utilities that are all equal but for the offsets
-    alternatives = [np.exp(person.offsets).sum(axis=1) + 1.0 for person in answered]
-    guessed = -sum(float(np.log(sizes).sum()) for sizes in alternatives)
+    guessed = -sum(float(np.log(np.exp(person.offsets).sum(axis=1) + 1.0).sum()) for person in answered)
     return sum(population.log_evidence(person.terms()) for person in answered) / number, guessed / number

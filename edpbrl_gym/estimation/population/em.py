@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.estimation.population.answers import People
-from edpbrl_gym.estimation.population.factors import Factors
-from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
+from edpbrl_gym.estimation.population.gaussian import Sums
 
 __all__ = ["climb"]
 
-_TOLERANCE = 1e-4  # nats a person, rise in one round
 _GROWTH = 1.25  # of the steps
-
-StateT = TypeVar("StateT", Gaussian, Factors)
 
 
 def climb(
-    people: People, state: StateT, rounds: int, earlier: Sums | None = None
-) -> tuple[StateT, Sums, list[float], Floats]:
+    people: People, state: Any, rounds: int, earlier: Sums | None = None
+) -> tuple[Any, Sums, list[float], Floats]:
     """Repeat the steps of EM until the objective stops rising.
 
-    Each step is longer than the last by a quarter, until one lowers the objective and is taken back (adaptive
-    overrelaxation; Salakhutdinov & Roweis, 2003).
+    Each step is longer than the last by a quarter; one that lowers the objective is taken back, and the next are half
+    as long (adaptive overrelaxation; Salakhutdinov & Roweis, 2003).
 
     Args:
         people: The answers.
-        state: First parameters.
+        state: First parameters, `Gaussian` or `Factors`.
         rounds: Largest number of rounds.
         earlier: Sums over people whose answers are not here; they stay as they were computed last.
 
@@ -43,11 +39,11 @@ def climb(
             sums = {name: earlier[name] + values for name, values in sums.items()}
         value = float(bounds.sum()) + state.penalty()
         if length > 1.0 and not value >= history[-1]:
-            state, length = plain, 1.0
+            state, length = plain, max(1.0, length / 2.0)
             continue
         history.append(value)
         plain = state.maximised(sums)
-        small = len(history) > 1 and abs(history[-1] - history[-2]) <= _TOLERANCE * len(people)
+        small = len(history) > 1 and abs(history[-1] - history[-2]) <= state.tolerance * len(people)
         if small or len(history) >= rounds:
             return plain, sums, history, tastes
         # sums over people who are not here do not belong to an objective that could be checked

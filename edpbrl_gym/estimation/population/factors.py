@@ -5,14 +5,15 @@ base prior's covariance. The columns of [m L] are the coefficients of a regressi
 over people of (1, f) (1, f)', u (1, f)' and |u|^2 (Rubin & Thayer, 1982), and for each person matrices as small as the
 span of its answers. A penalty keeps few people from determining hundreds of numbers each time,
 
-    -1/2 k |m|^2 / s - 1/2 |L|^2 / s - log(s)^2 / (2 * 3^2):
+    -1/2 k |m|^2 / s - 10/2 |L|^2 / s - log(s)^2 / (2 * 3^2):
 
-loadings count one person's weight towards 0; that of the mean, k, is chosen by the evidence, as its precision is known.
+loadings count ten people's weight towards 0; that of the mean, k, is chosen by the evidence, as its precision is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -24,7 +25,7 @@ from edpbrl_gym.estimation.population.sites import gain, rows_of
 
 __all__ = ["Factors"]
 
-_PULL = 1.0  # of the loadings
+_PULL = 10.0  # of the loadings; with less, a few hundred people are fitted too closely (docs/people.md)
 _LEAST_SHARE = 0.01  # of the mean square of the means that is not due to chance
 
 
@@ -36,24 +37,19 @@ class Factors:
         mean: m, (d,).
         loadings: L, (d, r); r = 0 is allowed.
         residual: s.
-        pull: k; 0: no penalty, also of the loadings.
+        pulls: k, then the weights of the columns of L, (1 + r,); zeros: no penalty.
     """
 
     mean: Floats
     loadings: Floats
     residual: float
-    pull: float
+    pulls: Floats
+    tolerance: ClassVar[float] = 1e-3  # nats a person, rise of the objective in the last step of EM
 
     @classmethod
     def isotropic(cls, dimension: int, residual: float, shrunk: bool) -> Factors:
         """N(0, residual I)."""
-        return cls(np.zeros(dimension), np.zeros((dimension, 0)), residual, 0.1 if shrunk else 0.0)
-
-    @property
-    def _pulls(self) -> Floats:
-        pulls = np.full(1 + self.loadings.shape[1], _PULL if self.pull else 0.0)
-        pulls[0] = self.pull
-        return pulls
+        return cls(np.zeros(dimension), np.zeros((dimension, 0)), residual, np.full(1, 0.1 if shrunk else 0.0))
 
     def tensors(self) -> dict[str, Floats]:
         """Its arrays by name, in the shapes of its file, which knew several means."""
@@ -62,13 +58,13 @@ class Factors:
             "means": self.mean[None],
             "loadings": self.loadings,
             "residual": np.array(self.residual),
-            "pulls": self._pulls,
+            "pulls": self.pulls,
         }
 
     @classmethod
     def of_tensors(cls, tensors: dict[str, Floats]) -> Factors:
         """Those of ``tensors``."""
-        return cls(tensors["means"][0], tensors["loadings"], float(tensors["residual"]), float(tensors["pulls"][0]))
+        return cls(tensors["means"][0], tensors["loadings"], float(tensors["residual"]), tensors["pulls"])
 
     @property
     def covariance(self) -> Floats:
@@ -114,23 +110,24 @@ class Factors:
 
     def maximised(self, sums: Sums) -> Factors:
         """The parameters after one step of EM: the coefficients, then the residual variance."""
-        system = sums["regressors"] + np.diag(self._pulls)
+        system = sums["regressors"] + np.diag(self.pulls)
         coefficients = cho_solve(cho_factor(system, lower=True), sums["products"].T).T
         remaining = float(sums["square"]) - float((coefficients * sums["products"]).sum())
         count = float(sums["regressors"][0, 0]) * len(self.loadings)
-        residual = best_variance(remaining, count, penalised=self.pull > 0)
-        return Factors(coefficients[:, 0], coefficients[:, 1:], residual, self.pull)
+        residual = best_variance(remaining, count, penalised=self.pulls[0] > 0)
+        return Factors(coefficients[:, 0], coefficients[:, 1:], residual, self.pulls)
 
     def moved(self, to: Factors, length: float) -> Factors:
         """The parameters as far beyond these as ``length`` steps ``to`` others; variances in the logarithm."""
         mean, loadings = (a + length * (b - a) for a, b in ((self.mean, to.mean), (self.loadings, to.loadings)))
-        return Factors(mean, loadings, self.residual * (to.residual / self.residual) ** length, self.pull)
+        return Factors(mean, loadings, self.residual * (to.residual / self.residual) ** length, self.pulls)
 
     def penalty(self) -> float:
         """What is added to the log-likelihood."""
-        if not self.pull:
+        if not self.pulls[0]:
             return 0.0
-        pulled = self.pull * float(self.mean @ self.mean) + _PULL * float(np.square(self.loadings).sum())
+        columns = np.concatenate([self.mean[:, None], self.loadings], axis=1)
+        pulled = float(np.square(columns).sum(axis=0) @ self.pulls)
         return -0.5 * pulled / self.residual - 0.5 * float(np.log(self.residual) / LOG_SPREAD) ** 2
 
     def extended(self, sums: Sums, tastes: Floats, number: int) -> Factors:
@@ -140,13 +137,13 @@ class Factors:
         have the prior variance s / k, and the answers determine each with the variance v: so the mean of m_a^2 is
         expected to be s / k + v.
         """
-        pull = self.pull
-        if pull:
+        pulls = np.full(1 + number, _PULL if self.pulls[0] else 0.0)
+        if self.pulls[0]:
             size = float(np.square(self.mean).mean())
             by_chance = len(self.mean) / float(sums["information"])
-            pull = self.residual / max(size - by_chance, _LEAST_SHARE * size, 1e-12 * self.residual)
+            pulls[0] = self.residual / max(size - by_chance, _LEAST_SHARE * size, 1e-12 * self.residual)
         centred = tastes - self.mean
         _, sizes, axes = np.linalg.svd(centred, full_matrices=len(centred) < number)
         lengths = np.zeros(number)
         lengths[: len(sizes)] = sizes[:number] / np.sqrt(len(centred))
-        return replace(self, loadings=np.asarray((axes[:number] * lengths[:, None]).T), pull=pull)
+        return replace(self, loadings=np.asarray((axes[:number] * lengths[:, None]).T), pulls=pulls)

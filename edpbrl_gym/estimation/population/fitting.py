@@ -14,11 +14,12 @@ from edpbrl_gym._seeds import generator
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_choice_of, check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Data
-from edpbrl_gym.estimation.population.answers import Answered, Frame, People, answered_people, check_group
+from edpbrl_gym.estimation.population.answers import Answered, Block, People, answered_people, check_group, inside
 from edpbrl_gym.estimation.population.em import climb
 from edpbrl_gym.estimation.population.factors import Factors
 from edpbrl_gym.estimation.population.gaussian import Gaussian
 from edpbrl_gym.estimation.population.model import Kind, Population
+from edpbrl_gym.estimation.population.sites import fit_sites, reduced
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.taste_prior import check_prior
 from edpbrl_gym.estimation.whitened import typical_scale
@@ -29,6 +30,7 @@ __all__ = ["PopulationChoice", "choose_population", "fit_population"]
 _KINDS = ("gaussian", "factors")
 _CANDIDATES = (0, 1, 2, 4, 8)
 _FIRST_ROUNDS = 8  # without factors
+_PEOPLE_OF_FIRST_SCALE = 20
 
 
 @one_blas_thread()
@@ -78,11 +80,13 @@ def fit_population(
         raise ValueError(f"Expected factors only with kind='factors', got kind={kind!r}")
     answered = answered_people(people, model)
     check_group(answered, minimum_people, "fit a population")
-    base = _checked_base(base, answered)
+    dimension = answered[0].rows.shape[2]
+    base = GaussianPrior.isotropic(dimension, 1.0) if base is None else check_prior(base, "base", GaussianPrior)
+    if base.dimension != dimension:
+        raise ValueError(f"Expected a base of dimension {dimension} (the answers'), got one of {base.dimension}")
     # so that the priors on the scales, and with them the result, do not depend on the unit of the features
-    typical = typical_scale([Frame.of(base).inside(person).rows for person in answered])
+    typical = typical_scale([inside(base, person).rows for person in answered])
     base = GaussianPrior.from_precision(base.precision / typical, base.mean)
-    dimension = base.dimension
     weight = dimension + 2.0 if shrinkage is None else check_number(shrinkage, "shrinkage", minimum=0.0)
     if kind == "factors":
         if factors is None:
@@ -97,14 +101,14 @@ def fit_population(
             ).number
         if check_count(factors, "factors", minimum=0) > dimension:
             raise ValueError(f"Expected at most {dimension} factors (the features), got {factors}")
-    inside = People([Frame.of(base).inside(person) for person in answered])
-    state: Gaussian | Factors = Gaussian.isotropic(dimension, 1.0, weight)
+    coordinates = [inside(base, person) for person in answered]
+    together, scale = People(coordinates), _first_scale(coordinates)
+    state: Gaussian | Factors = Gaussian.isotropic(dimension, scale, weight)
     if kind == "factors":
-        first, sums, _, tastes = climb(
-            inside, Factors.isotropic(dimension, 1.0, weight > 0.0), min(_FIRST_ROUNDS, most)
-        )
+        first = Factors.isotropic(dimension, scale, weight > 0.0)
+        first, sums, _, tastes = climb(together, first, min(_FIRST_ROUNDS, most))
         state = first.extended(sums, tastes, int(factors or 0))
-    state, sums, history, _ = climb(inside, state, most)
+    state, sums, history, _ = climb(together, state, most)
     if progress:
         print(f"{len(history)} rounds: bound on the log-likelihood {history[-1]:.3f}", file=sys.stderr, flush=True)
     return Population.of(
@@ -112,7 +116,7 @@ def fit_population(
         sums,
         base=base,
         kind=kind,
-        people=len(inside),
+        people=len(together),
         log_likelihood=tuple(history),
         shrinkage=weight,
         features=features,
@@ -205,11 +209,10 @@ def choose_population(
     return PopulationChoice(numbers[best], tuple(numbers[: len(rows)]), table, errors)
 
 
-def _checked_base(base: GaussianPrior | None, people: Sequence[Answered]) -> GaussianPrior:
-    dimension = people[0].rows.shape[2]
-    if base is None:
-        return GaussianPrior.isotropic(dimension, 1.0)
-    check_prior(base, "base", GaussianPrior)
-    if base.dimension != dimension:
-        raise ValueError(f"Expected a base of dimension {dimension} (the answers'), got one of {base.dimension}")
-    return base
+def _first_scale(people: Sequence[Answered]) -> float:
+    """The scale s of N(0, s I) with the largest bound over some people: EM finds it slowly where answers are few."""
+    scales = np.exp(np.linspace(-5.0, 7.0, 13))
+    block = Block.of(people, np.arange(min(len(people), _PEOPLE_OF_FIRST_SCALE)))
+    rows = reduced(block.rows)
+    bounds = [fit_sites(np.sqrt(scale) * rows, block.offsets, tolerance=0.1).bounds.sum() for scale in scales]
+    return float(scales[int(np.argmax(bounds))])

@@ -13,6 +13,7 @@ rises with the best Gaussian of each person, and with each step of the populatio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
@@ -45,6 +46,7 @@ class Gaussian:
     covariance: Floats
     scale: float
     people: float
+    tolerance: ClassVar[float] = 1e-4  # nats a person, rise of the objective in the last step of EM
 
     @classmethod
     def isotropic(cls, dimension: int, scale: float, people: float) -> Gaussian:

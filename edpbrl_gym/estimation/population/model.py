@@ -18,11 +18,11 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Data, answer_differences, answer_terms
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population.answers import Answered, Frame, People, answered_people, check_group
+from edpbrl_gym.estimation.population.answers import Answered, People, answered_people, check_group, inside, outside
 from edpbrl_gym.estimation.population.em import climb
 from edpbrl_gym.estimation.population.factors import Factors
 from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
-from edpbrl_gym.estimation.population.person import Fallback, PersonFit, Source, fit_person
+from edpbrl_gym.estimation.population.person import Fallback, PersonFit, fit_person
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior, check_prior
@@ -78,8 +78,7 @@ class Population(TastePrior):
     @classmethod
     def of(cls, state: Gaussian | Factors, sums: Sums, *, base: GaussianPrior, **about: Any) -> Population:
         """The population with these parameters in the coordinates of the base prior."""
-        gaussian = Frame.of(base).prior(state.mean, state.covariance)
-        return cls(gaussian=gaussian, base=base, state=state, sums=sums, **about)
+        return cls(outside(base, state.mean, state.covariance), base, state=state, sums=sums, **about)
 
     @property
     def dimension(self) -> int:
@@ -107,7 +106,7 @@ class Population(TastePrior):
     def typical_scale(self) -> float:
         """Factor of the base prior's covariance under which a taste is as strong as in this population on average."""
         away = self.gaussian.mean - self.base.mean
-        square = float(np.vdot(self.base.precision, self._source.covariance)) + float(away @ self.base.times(away))
+        square = float(np.vdot(self.base.precision, self._covariance)) + float(away @ self.base.times(away))
         return square / self.dimension
 
     @functools.cached_property
@@ -126,12 +125,8 @@ class Population(TastePrior):
         }
 
     @functools.cached_property
-    def _source(self) -> Source:
-        return Source.of(self.gaussian)
-
-    @functools.cached_property
-    def _base_source(self) -> Source:
-        return Source.of(self.base)
+    def _covariance(self) -> Floats:
+        return self.gaussian.covariance
 
     def fit(
         self,
@@ -165,7 +160,7 @@ class Population(TastePrior):
                 f"same encoder{f' ({self.features})' if self.features else ''}"
             )
         chosen = self._fallback(fallback, fallback_weight)
-        return fit_person(terms, Answered.of(*answer_differences(terms)), self._source, chosen)
+        return fit_person(terms, Answered.of(*answer_differences(terms)), self.gaussian, self._covariance, chosen)
 
     def with_fallback(self, fallback: VocabularyPrior) -> Population:
         """The same population, whose ``fit`` falls back on the prior of a vocabulary for a person unlike all others.
@@ -193,30 +188,23 @@ class Population(TastePrior):
         if chosen is None:
             return None
         if chosen is ...:
-            return Fallback(self._base_source, self.typical_scale, share)
+            return Fallback(self.base, self._own_fallback, self.typical_scale, share)
         check_prior(chosen, "fallback", VocabularyPrior, GaussianPrior)
         base: GaussianPrior = chosen.base
         if base.dimension != self.dimension:
             raise ValueError(f"Expected a fallback of dimension {self.dimension}, got one of {base.dimension}")
-        # that of ``self.fallback`` is computed once
-        source = self._words_source if chosen is self.fallback else Source.of(base)
+        covariance = self._own_fallback if chosen is self.fallback else base.covariance
         mean = self.gaussian.mean
-        square = float(np.trace(self._source.covariance) + mean @ mean)
-        typical = square / float(np.trace(source.covariance))
-        return Fallback(source, typical, share, None if base is chosen else chosen)
+        typical = float(np.trace(self._covariance) + mean @ mean) / float(np.trace(covariance))
+        return Fallback(base, covariance, typical, share, None if base is chosen else chosen)
 
     @functools.cached_property
-    def _words_source(self) -> Source:
-        assert self.fallback is not None
-        same = np.array_equal(self.fallback.base.precision, self.base.precision) and not self.base.mean.any()
-        return self._base_source if same else Source.of(self.fallback.base)
+    def _own_fallback(self) -> Floats:
+        """The covariance of the fallback that ``fit`` takes unless given."""
+        return (self.base if self.fallback is None else self.fallback.base).covariance
 
     def log_evidence(self, data: Data, *, model: AnswerFormat | None = None) -> float:
-        """Log-likelihood of a person's answers, the average over tastes of the population, without a fallback.
-
-        Raises:
-            TypeError, ValueError: As for ``fit``.
-        """
+        """Log-likelihood of a person's answers, averaged over tastes of the population, without a fallback."""
         return self.fit(data, model=model, fallback=None).parts[0].log_evidence
 
     @one_blas_thread()
@@ -254,32 +242,21 @@ class Population(TastePrior):
             )
         answered = answered_people(new_people, model, self.dimension)
         check_group(answered, minimum_people, "update a population")
-        frame = Frame.of(self.base)
-        inside = People([frame.inside(person) for person in answered])
+        new = People([inside(self.base, person) for person in answered])
         earlier = {name: (1.0 - share) * values for name, values in self.sums.items()}
-        state, sums, _, _ = climb(inside, self.state, check_count(rounds, "rounds"), earlier)
-        gaussian = frame.prior(state.mean, state.covariance)
-        return replace(self, gaussian=gaussian, state=state, sums=sums, people=self.people + len(inside))
+        state, sums, _, _ = climb(new, self.state, check_count(rounds, "rounds"), earlier)
+        gaussian = outside(self.base, state.mean, state.covariance)
+        return replace(self, gaussian=gaussian, state=state, sums=sums, people=self.people + len(new))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a .safetensors file: parameters and sums over people, with their origin in the metadata.
-
-        Raises:
-            ValueError: Another ending.
-            OSError: The file can't be written.
-        """
+        """Write a .safetensors file: parameters and sums over people, with their origin in the metadata."""
         from edpbrl_gym.estimation.population.storage import save_population
 
         save_population(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Population:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: A damaged file, or one of another kind or of a later version.
-        """
+        """Read what :meth:`save` wrote; ValueError for a damaged file, or one of another kind or a later version."""
         from edpbrl_gym.estimation.population.storage import load_population
 
         return load_population(path)

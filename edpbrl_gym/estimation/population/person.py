@@ -24,7 +24,6 @@ from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
-from edpbrl_gym._validation import check_array
 from edpbrl_gym.estimation.evidence import PriorFit
 from edpbrl_gym.estimation.map_estimate import Estimate, estimate
 from edpbrl_gym.estimation.mixture import MixturePosterior
@@ -35,32 +34,15 @@ from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import importance_log_evidence
 from edpbrl_gym.likelihood import Terms
-from edpbrl_gym.likelihood.choice import check_options
 
-__all__ = ["Fallback", "PersonFit", "PersonPart", "Source", "fit_person"]
+__all__ = ["Fallback", "PersonFit", "PersonPart", "fit_person"]
 
 _LOG_SPREAD = 1.5  # standard deviation of the fallback's log scale
 _SCALES = np.linspace(-2.0, 2.0, 7)  # its points, in standard deviations
 _SWITCH = 0.5  # weight of the fallback above which it plans; earlier is no better (docs/people.md)
 _TOLERANCE = 1e-3  # nats, of a variational Gaussian
+_NEGLIGIBLE = 1e-3  # weight of the fallback below which predictions are made without it
 _DRAWS = 256  # for the evidence of a part
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A Gaussian prior and its covariance, (d, d)."""
-
-    prior: GaussianPrior
-    covariance: Floats
-
-    @classmethod
-    def of(cls, prior: GaussianPrior) -> Source:
-        """The same prior.
-
-        Raises:
-            ValueError: An improper prior.
-        """
-        return cls(prior, prior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +50,15 @@ class Fallback:
     """What is known of a person unlike all others.
 
     Attributes:
-        source: A Gaussian, known but for its scale.
+        prior: A Gaussian, known but for its scale.
+        covariance: Its covariance.
         typical: Its typical scale.
         weight: Its prior weight, in (0, 1).
         words: The prior of a vocabulary, to which the Gaussian belongs; None: the Gaussian is all.
     """
 
-    source: Source
+    prior: GaussianPrior
+    covariance: Floats
     typical: float
     weight: float
     words: VocabularyPrior | None = None
@@ -166,50 +150,40 @@ class PersonFit:
     @functools.cached_property
     def posterior(self) -> Posterior:
         """The mixture of the parts' posteriors, without those of a weight below 0.001."""
-        if self.alone is None or self.fallback_weight < 1e-3:
-            return MixturePosterior.of([part.posterior for part in self.parts[: self.hedged]], self._own)
-        weights = [1.0 - self.fallback_weight, self.fallback_weight]
-        return MixturePosterior.of([self.parts[0].posterior, self.alone.posterior], weights)
-
-    @property
-    def _own(self) -> Floats:
-        own = self.weights[: self.hedged]
-        return np.asarray(own / own.sum())
+        if self.alone is None:
+            return MixturePosterior.of([part.posterior for part in self.parts], self.weights)
+        other = self.fallback_weight
+        if other < _NEGLIGIBLE:  # the other posterior takes some tenths of a second
+            return self.parts[0].posterior
+        return MixturePosterior.of([self.parts[0].posterior, self.alone.posterior], [1.0 - other, other])
 
     @one_blas_thread()
     def choice_probabilities(self, options: ArrayLike) -> Floats:
-        """Probabilities of the person's choices, averaged over the posterior.
+        """Probabilities of the person's choices among options (n, K, d), averaged over the posterior, (n, K).
 
-        The probabilities at the mean would be too close to 0 and 1, as the taste is uncertain.
-
-        Args:
-            options: Features of n questions, (n, K, d).
-
-        Returns:
-            (n, K), rows sum to 1.
-
-        Raises:
-            ValueError: K < 2, NaN, or another dimension.
+        The probabilities at the mean would be too close to 0 and 1, as the taste is uncertain. Errors are those of
+        `Posterior.choice_probabilities`.
         """
-        features = check_options(options)
-        check_array(features, "options", shape=("n", "K", self.terms.dimension), hint="as the answers have")
-        return self.posterior.choice_probabilities(features)
+        return self.posterior.choice_probabilities(options)
 
 
 @one_blas_thread()
-def fit_person(terms: Terms, answered: Answered, source: Source, fallback: Fallback | None) -> PersonFit:
+def fit_person(
+    terms: Terms, answered: Answered, prior: GaussianPrior, covariance: Floats, fallback: Fallback | None
+) -> PersonFit:
     """The posterior of a person's taste under a population and a fallback.
 
     Args:
         terms: The answers.
         answered: The answers as differences of theta.
-        source: The population.
+        prior: The population.
+        covariance: Its covariance.
         fallback: For a person unlike all others; None: without.
     """
     if fallback is None:
-        return PersonFit(tuple(_parts(answered, [source], [1.0])), np.ones(1), terms)
+        return PersonFit(tuple(_parts(answered, [(prior, covariance, [1.0])])), np.ones(1), terms)
     scales = fallback.typical * np.exp(_LOG_SPREAD * _SCALES)
-    parts = _parts(answered, [source] + [fallback.source] * len(scales), [1.0, *scales.tolist()])
+    parts = _parts(answered, [(prior, covariance, [1.0]), (fallback.prior, fallback.covariance, scales.tolist())])
     logs = -0.5 * np.square(_SCALES) + np.log(fallback.weight)
     logs -= np.logaddexp.reduce(-0.5 * np.square(_SCALES))
     joint = np.append(np.log1p(-fallback.weight), logs) + [part.log_evidence for part in parts]
@@ -220,30 +194,31 @@ def fit_person(terms: Terms, answered: Answered, source: Source, fallback: Fallb
     return PersonFit((parts[0], *alone.parts), np.append(own, other * alone.weights), terms, alone)
 
 
-def _parts(answered: Answered, sources: Sequence[Source], scales: Sequence[float]) -> list[PersonPart]:
-    """The posteriors under several priors, fitted together, in coordinates w ~ N(0, I) of the span of the answers."""
+def _parts(answered: Answered, priors: Sequence[tuple[GaussianPrior, Floats, list[float]]]) -> list[PersonPart]:
+    """The posteriors under several priors at several scales, fitted together.
+
+    All is in coordinates w ~ N(0, I) of the span of the answers.
+    """
     flat = answered.rows.reshape(-1, answered.rows.shape[2])
-    rows, offsets, loadings = [], [], []
-    known: dict[int, tuple[Floats, Floats]] = {}
-    for source, scale in zip(sources, scales, strict=True):
-        if id(source) not in known:
-            crossed = source.covariance @ flat.T  # C D'
-            if len(flat) < source.prior.dimension:
-                own = rows_of((flat @ crossed)[None], answered.rows.shape[1])[0]
-            else:
-                own = answered.rows @ np.linalg.cholesky(source.covariance)
-            known[id(source)] = own, crossed
-        own, crossed = known[id(source)]
-        rows.append(np.sqrt(scale) * own)
-        offsets.append(answered.offsets + answered.rows @ source.prior.mean)
-        loadings.append(scale * crossed)
+    under: list[tuple[GaussianPrior, float, Floats, Floats]] = []
+    rows, offsets = [], []
+    for prior, covariance, scales in priors:
+        crossed = covariance @ flat.T  # C D'
+        if len(flat) < prior.dimension:
+            own = rows_of((flat @ crossed)[None], answered.rows.shape[1])[0]
+        else:
+            own = answered.rows @ np.linalg.cholesky(covariance)
+        for scale in scales:
+            under.append((prior, scale, scale * crossed, np.sqrt(scale) * own))
+            rows.append(under[-1][3])
+            offsets.append(answered.offsets + answered.rows @ prior.mean)
     sites = fit_sites(np.stack(rows), np.stack(offsets), tolerance=_TOLERANCE)
     found = []
-    for place, (source, scale) in enumerate(zip(sources, scales, strict=True)):
-        scores, information, own = sites.scores[place].ravel(), sites.information[place], rows[place]
+    for place, (prior, scale, loadings, own) in enumerate(under):
+        scores, information = sites.scores[place].ravel(), sites.information[place]
         white = own.reshape(len(flat), -1)
         precision = white.T @ np.matmul(information, own).reshape(white.shape) + np.eye(white.shape[1])
         evidence = importance_log_evidence(own, offsets[place], 1.0, white.T @ scores, precision, _DRAWS)
-        mean = source.prior.mean + loadings[place] @ scores
-        found.append(PersonPart(source.prior.scaled(scale), scale, evidence, mean, information, answered))
+        mean = prior.mean + loadings @ scores
+        found.append(PersonPart(prior.scaled(scale), scale, evidence, mean, information, answered))
     return found

@@ -10,7 +10,7 @@ V = D (I + D' W D)^-1 D'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
@@ -24,37 +24,22 @@ _SHORTEST = 1.0 / 64.0  # share of a step that is tried; where none raises the b
 _JITTER = 1e-10  # of a covariance, relative to its mean variance: equal questions make it singular
 
 
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """The Gaussians of B people.
+class Sites(NamedTuple):
+    """The Gaussians of B people, and the expectations under them.
 
     Attributes:
         scores: a, (B, n, k).
         information: W, (B, n, k, k).
         bounds: Lower bounds on the log evidence, (B,).
+        right: b = W (v - c) - p, from which the next scores follow, (B, n, k).
+        target: The next information, (B, n, k, k).
     """
-
-    scores: Floats
-    information: Floats
-    bounds: Floats
-
-
-@dataclass(eq=False)
-class _State:
-    """Sites, and the expectations under them: the next step's information, and b = W (v - c) - p of its scores."""
 
     scores: Floats
     information: Floats
     bounds: Floats
     right: Floats
     target: Floats
-
-    def take(self, chosen: Floats) -> _State:
-        return _State(*(array[chosen] for array in vars(self).values()))
-
-    def put(self, chosen: Floats, other: _State) -> None:
-        for array, new in zip(vars(self).values(), vars(other).values(), strict=True):
-            array[chosen] = new
 
 
 def reduced(rows: Floats) -> Floats:
@@ -115,27 +100,29 @@ def fit_sites(
     for _ in range(max_iterations):
         if not len(active):
             break
-        old = state.take(active)
+        old = Sites(*(array[active] for array in state))
         new = _step(rows[active], offsets[active], points, old)
         rise = new.bounds - old.bounds
         better = rise > 0.0  # below 0 where the integration error of the points allows no further rise
-        state.put(active[better], new.take(better))
+        for array, values in zip(state, new, strict=True):
+            array[active[better]] = values[better]
         active = active[rise > tolerance]
-    return Sites(state.scores, state.information, state.bounds)
+    return state
 
 
-def _step(rows: Floats, offsets: Floats, points: Floats, old: _State) -> _State:
+def _step(rows: Floats, offsets: Floats, points: Floats, old: Sites) -> Sites:
     white, log_determinant = _whitened(rows, old.target)
     scores = old.right - _products(old.target, _covered(white, old.right))  # (I + W K)^-1 b
     new = _evaluated(rows, offsets, points, scores, old.target, white, log_determinant)
     length = 0.5
     low = np.flatnonzero(~(new.bounds >= old.bounds))
     while len(low) and length >= _SHORTEST:
-        last = old.take(low)
+        last = Sites(*(array[low] for array in old))
         tried = last.scores + length * (scores[low] - last.scores)
         information = last.information + length * (last.target - last.information)
         trial = _evaluated(rows[low], offsets[low], points, tried, information, *_whitened(rows[low], information))
-        new.put(low, trial)
+        for array, values in zip(new, trial, strict=True):
+            array[low] = values
         low = low[~(trial.bounds >= last.bounds)]
         length /= 2
     return new
@@ -149,7 +136,7 @@ def _evaluated(
     information: Floats,
     white: Floats,
     log_determinant: Floats,
-) -> _State:
+) -> Sites:
     blocks = np.matmul(white, white.transpose(0, 1, 3, 2))  # those of V
     shifts = _covered(rows, scores)  # K a
     values = np.matmul(_roots(blocks), points)  # (B, n, k, S)
@@ -168,7 +155,7 @@ def _evaluated(
     trace = (information * blocks).sum(axis=(1, 2, 3))
     quadratic = (scores * shifts).sum(axis=(1, 2))
     bounds = log_likelihoods - 0.5 * (quadratic + log_determinant - trace)
-    return _State(scores.copy(), information.copy(), bounds, right, target)
+    return Sites(scores.copy(), information.copy(), bounds, right, target)  # written to in place
 
 
 def _whitened(rows: Floats, information: Floats) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ def test_sums_and_bounds_are_those_of_dense_gaussians():
     rng = np.random.default_rng(0)
     dimension, number = 8, 2
     loadings = rng.normal(size=(dimension, number))
-    model = Factors(rng.normal(size=dimension), loadings, 0.7, 0.1)
+    model = Factors(rng.normal(size=dimension), loadings, 0.7, np.array([0.1, 1.0, 1.0]))
     people = answered_people(simulated(rng.normal(size=(6, dimension)), 2, 3, 1), None)
     sums, bounds, tastes = model.expect(People(people))
     dense, expected, means = Gaussian(model.mean, model.covariance, 1.0, 0.0).expect(People(people))
