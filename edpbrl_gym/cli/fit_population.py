@@ -19,6 +19,7 @@ from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, option_vocabular
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
     from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.estimation.population.model import Kind
     from edpbrl_gym.features import TextEncoder
     from edpbrl_gym.likelihood import Terms
 
@@ -212,7 +213,9 @@ def _fitted(
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
     from edpbrl_gym.estimation.population import fit_population
 
-    kind = options.kind or ("gaussian" if terms[0].dimension <= _MANY else "factors")
+    kind: Kind = "factors" if options.kind == "factors" else "gaussian"
+    if options.kind is None and terms[0].dimension > _MANY:
+        kind = "factors"
     if kind == "factors" and options.factors is None:
         output().print("Choosing the number of factors by the likelihood of people left out (--factors sets it).")
     base = None if embedded is None else VocabularyPrior(embedded).base
@@ -248,10 +251,12 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
     terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]
     crowd = fit_crowd(terms, prior, minimum_people=options.minimum_people)
     metadata = answers[0].metadata
-    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
-    prior.with_crowd(crowd, {**origin, "answers": sum(len(one) for one in answers)}).save(options.out)
+    number = sum(len(one) for one in answers)
+    origin: dict[str, Any] = {"answers": number}
+    origin |= {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
+    prior.with_crowd(crowd, origin).save(options.out)
     console = output()
-    bullet(console, "People", f"{crowd.people} with {sum(len(one) for one in answers)} answers")
+    bullet(console, "People", f"{crowd.people} with {number} answers")
     few = int((crowd.seen < options.minimum_people).sum())
     kept = f"; {few} shown to fewer than {options.minimum_people} people count by their features alone" if few else ""
     bullet(console, "Items", f"{len(items)}, each shown to {np.median(crowd.seen):.0f} people (median){kept}")

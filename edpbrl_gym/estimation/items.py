@@ -163,6 +163,7 @@ class ItemsPrior(TastePrior):
     """
 
     label, file = "items", "population.safetensors"
+    own: slice
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class ItemsPrior(TastePrior):
         )
         self._items = rows[known:]
         places = self._blocks.feature_map(self._items)
-        self.components: Floats = places  # of the items, (N, c)
+        self.components = np.asarray(places, dtype=np.float64)  # of the items, (N, c)
         self._tree = cKDTree(places)
         nearest = self._tree.query(places, k=2)[0][:, 1] if len(places) > 1 else np.ones(1)
         self._same = _SAME * float(np.median(nearest))

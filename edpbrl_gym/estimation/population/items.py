@@ -113,7 +113,7 @@ def fit_crowd(
         if not np.allclose(rows @ phi, one.rows[:, :, : prior.own.start], atol=1e-4 * float(np.abs(phi).max())):
             raise ValueError(f"Expected options that are items of the pool of {count}, person {number} saw others")
         group.append(_Person(items, np.ascontiguousarray(rows[:, :, items]), one.offsets))
-    seen = np.bincount(np.concatenate([one.items for one in group]), minlength=count)
+    seen = np.bincount(np.concatenate([person.items for person in group]), minlength=count)
     spread = float(np.square(phi).sum(axis=1).mean())
     tastes = _TASTE / spread * np.eye(size)
     effect, deviation, common = _EFFECT, _DEVIATION, _TASTE / spread
@@ -121,13 +121,13 @@ def fit_crowd(
     for _ in range(_ROUNDS):
         total, score = np.zeros((count, count)), np.zeros(count)
         observed = []
-        for one in group:
-            own = phi[one.items]
+        for person in group:
+            own = phi[person.items]
             covariance = own @ tastes @ own.T + deviation * np.eye(len(own))
-            information, weighted = one.observed(mean[one.items], covariance)
-            total[np.ix_(one.items, one.items)] += information
-            score[one.items] += weighted
-            observed.append((one.items, information, weighted))
+            information, weighted = person.observed(mean[person.items], covariance)
+            total[np.ix_(person.items, person.items)] += information
+            score[person.items] += weighted
+            observed.append((person.items, information, weighted))
         before = common * phi @ phi.T + effect * np.eye(count)
         # posterior covariance of m: (before^-1 + total)^-1
         after = np.linalg.solve(np.eye(count) + before @ total, before)
