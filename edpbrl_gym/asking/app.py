@@ -345,8 +345,7 @@ def _picture(site: Site) -> Callable[[Request], Any]:
         site.sent += 1
         if site.sent == site.num_options:  # the first question is on the screen
             site.conversation.start()
-        kind = "image/svg+xml" if site.pictures.at_once else "image/png"
-        return Response(png, media_type=kind, headers=_KEEP)
+        return Response(png, media_type="image/svg+xml" if site.pictures.at_once else "image/png", headers=_KEEP)
 
     return endpoint
 
