@@ -20,7 +20,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tyro
@@ -62,6 +62,8 @@ class Args:
     """questions answered"""
     reading: float = 4.0
     """seconds for which the person looks at a question"""
+    features: Literal["text", "picture", "both"] = "text"
+    """by what the command learns"""
     docs: bool = True
     """write the pictures of docs/ask.md"""
 
@@ -127,7 +129,7 @@ def main(args: Args) -> None:
     waits, shots = [], {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        asking = Page(browser, Path(folder) / "ask", Path(folder) / "cache")
+        asking = Page(browser, Path(folder) / "ask", Path(folder) / "cache", "--features", args.features)
         for _ in range(args.answers):
             time.sleep(args.reading)
             best = int(np.argmax([taste(picture) for picture in asking.pictures()]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,16 @@ from starlette.types import ASGIApp
 
 from edpbrl_gym.asking.conversation import Conversation
 from edpbrl_gym.asking.ending import PAGE, PAIRS, PROMPTS, TASTE, WILDCARDS
-from edpbrl_gym.asking.site import YOU, Site, messages_of
 from edpbrl_gym.asking.views import BestView, in_words, view_best, view_question
 from edpbrl_gym.likelihood import Response as Said
 from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_form, parse_response
 from edpbrl_gym.study.web.frame import (
+    Messages,
     StaticPages,
+    Templates,
+    available_languages,
+    load_messages,
+    preferred_language,
     see_other,
 )
 from edpbrl_gym.study.web.guards import (
@@ -34,18 +40,22 @@ from edpbrl_gym.study.web.guards import (
     BrokenBodyError,
     RefusalLog,
     SecurityHeaders,
+    Signer,
+    Visitor,
     is_cross_site,
     limited_body,
     refuse,
 )
 
 if TYPE_CHECKING:
-    from edpbrl_gym.asking.pool_pictures import PoolPictures
+    from edpbrl_gym.asking.pool_pictures import Paid, PoolPictures
 
 __all__ = ["LOOPBACK", "create_asking_app"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names by which the server may be called."""
+_YOU = Visitor("you", True)
+_LANGUAGES = ["en", *(code for code in available_languages() if code != "en")]
 _KEEP = {"Cache-Control": "private, max-age=86400"}
 _NOTICES = ("already", "taken_back", "undone", "nothing_to_undo", "ask_wait", "ask_failed")
 _FILES = {
@@ -56,6 +66,53 @@ _FILES = {
     "pairs": f"{PAIRS}/pairs.parquet",
 }
 """Files of the last page, by the names of their messages."""
+
+
+@dataclass
+class Site:
+    """What the pages are about."""
+
+    conversation: Conversation
+    pictures: PoolPictures | None
+    token: str
+    title: str
+    folder: Path
+    num_options: int
+    names: dict[str, str] = field(default_factory=dict)  # of pictures, to their texts
+    sent: int = 0  # pictures
+
+    def __post_init__(self) -> None:
+        self.signer = Signer(self.token)
+        self.cookie = f"edpbrl_ask_{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"  # of no other run here
+        self.templates = Templates()
+
+    @property
+    def paid(self) -> Paid | None:
+        return None if self.pictures is None else self.pictures.paid
+
+    @property
+    def shape(self) -> str:
+        return "" if self.pictures is None else f"is-{self.pictures.shape}"
+
+    def is_open(self, request: Request) -> bool:
+        given = request.cookies.get(self.cookie, "")
+        return hmac.compare_digest(given.encode(), self.signer.cookie(_YOU).encode())
+
+    def picture(self, text: str) -> str:
+        """The address of a picture."""
+        name = self.signer.picture(_YOU, text)
+        self.names[name] = text
+        return f"/pictures/{name}"
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        return self.templates.page(
+            template,
+            _language(request),
+            status=status,
+            title=self.title or _messages(request)("ask_title"),
+            form_token=self.signer.form_token(_YOU),
+            **values,
+        )
 
 
 def create_asking_app(
@@ -116,7 +173,7 @@ def _enter(site: Site) -> Callable[[Request], Any]:
         if not hmac.compare_digest(given.encode(), site.token.encode()):
             raise BadTokenError("Expected the token of this run of the command, got another one or none")
         response = see_other("/question")
-        response.set_cookie(site.cookie, site.signer.cookie(YOU), httponly=True, samesite="strict")
+        response.set_cookie(site.cookie, site.signer.cookie(_YOU), httponly=True, samesite="strict")
         return response
 
     return endpoint
@@ -131,7 +188,7 @@ def _endpoint(site: Site, page: Callable[..., Response], method: str) -> Callabl
             if is_cross_site(request.headers, []):
                 raise BadTokenError("Expected a post from a page of `edpbrl ask`, got one from another site")
             form = parse_form(await limited_body(request))
-            if not site.signer.is_form_token(YOU, form.get("token", "")):
+            if not site.signer.is_form_token(_YOU, form.get("token", "")):
                 raise BadTokenError("Expected a form of this run of the command, got a post without its token")
         response = await run_in_threadpool(page, site, request, form)
         if isinstance(response, RedirectResponse) and request.headers.get("accept") == "application/json":
@@ -169,6 +226,14 @@ def _handlers(site: Site) -> dict[Any, Any]:
     return {**{kind: known for kind in _ERRORS}, HTTPException: http, Exception: unexpected}
 
 
+def _language(request: Request) -> str:
+    return preferred_language(request.headers.get("accept-language", ""), _LANGUAGES)
+
+
+def _messages(request: Request) -> Messages:
+    return load_messages(_language(request))
+
+
 # -- questions --------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +246,7 @@ def _question(site: Site, request: Request, form: dict[str, str]) -> Response:
     asked = site.conversation.asked()
     if asked is None:
         return site.page(request, "waiting.html", headers={"Refresh": "1"})
-    messages = messages_of(request)
+    messages = _messages(request)
     notice = request.query_params.get("notice", "")
     known = (*_NOTICES, site.conversation.format.texts.incomplete)
     shown = view_question(site, asked, messages)
@@ -238,7 +303,7 @@ def _state(site: Site, request: Request, form: dict[str, str]) -> Response:
     """How sure the session is; ``settled``: by all answers."""
     settled, certainty = site.conversation.certainty
     share = 0.0 if certainty is None else max(0.0, 2 * certainty.accuracy - 1)
-    return JSONResponse({"said": in_words(certainty, messages_of(request)), "share": share, "settled": settled})
+    return JSONResponse({"said": in_words(certainty, _messages(request)), "share": share, "settled": settled})
 
 
 def _start(site: Site, request: Request, form: dict[str, str]) -> Response:
@@ -280,8 +345,7 @@ def _picture(site: Site) -> Callable[[Request], Any]:
         site.sent += 1
         if site.sent == site.num_options:  # the first question is on the screen
             site.conversation.start()
-        kind = "image/svg+xml" if site.pictures.at_once else "image/png"
-        return Response(png, media_type=kind, headers=_KEEP)
+        return Response(png, media_type="image/svg+xml" if site.pictures.at_once else "image/png", headers=_KEEP)
 
     return endpoint
 
@@ -296,7 +360,7 @@ def _end(site: Site, request: Request, form: dict[str, str]) -> Response:
     done, ending = site.conversation.ending
     if not done:
         site.conversation.finish()
-    messages = messages_of(request)
+    messages = _messages(request)
     best: Sequence[BestView] = ()
     if ending is not None:
         best = [view_best(site, one.text, one.share, messages) for one in ending.best]

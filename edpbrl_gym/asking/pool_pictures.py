@@ -107,16 +107,12 @@ class PoolPictures:
         futures = dict(zip(texts, self._pictures.ahead(texts, soon=soon), strict=True))
         while wait(futures.values(), _PAUSE).not_done and (self.at_once or not stopping()):
             pass
-        return {text: str(futures[text].exception() or "withheld") for text in futures if self.refused(text)}
+        return {text: str(futures[text].exception() or "withheld") for text in futures if self._pictures.refused(text)}
 
     def drawn(self, text: str) -> bool:
         """Whether a page can show the picture of a text."""
         future = self._pictures.state(text)
         return self.at_once or (future is not None and future.done() and not self.failed(text))
-
-    def refused(self, text: str) -> bool:
-        """Whether there is no picture of this text for a reason of its own, such as what it says."""
-        return self._pictures.refused(text)
 
     def failed(self, text: str) -> bool:
         """Whether there is no picture of a text, for now or at all."""
@@ -129,8 +125,8 @@ class PoolPictures:
         """Options with others of a pool, drawn already if there are such, in the place of those that are refused."""
         found = list(texts)
         for option, text in enumerate(texts):
-            if self.refused(text):
-                others = [one for one in pool if one not in found and not self.refused(one)]
+            if self._pictures.refused(text):
+                others = [one for one in pool if one not in found and not self._pictures.refused(one)]
                 others = [one for one in others if self.drawn(one)] or others
                 if others:
                     found[option] = others[generator(0, "instead of", text).integers(len(others))]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from edpbrl_gym.asking.conversation import Asked, Certainty
-from edpbrl_gym.asking.pool_pictures import PoolPictures
-from edpbrl_gym.asking.site import Site
 from edpbrl_gym.likelihood import Input
 from edpbrl_gym.study.web.frame import Messages
 from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, shown_question
 from edpbrl_gym.vocabulary import SEPARATOR
+
+if TYPE_CHECKING:
+    from edpbrl_gym.asking.app import Site
+    from edpbrl_gym.asking.pool_pictures import PoolPictures
 
 __all__ = ["BestView", "in_words", "view_best", "view_question"]
 

@@ -184,18 +184,14 @@ class StudyQueue:
         return question
 
     def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
-        """Store an answer; when this returns, it is on the disk. The same key answers once.
-
-        Of a question with a picture that could not be drawn, or was withheld, a skip is stored.
-        """
+        """Store an answer, a skip where a picture could not be seen; then it is on the disk. The same key answers once."""
         questions = self.config.questions
         kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
         if response.kind not in kinds:
             raise ValueError(f"Expected an answer of the kind {' or '.join(kinds)}, got {response.kind}")
         if self.pictures is not None:  # of what nobody could see nothing is told
-            waiting = _waiting(self.store.situation(participant.code)[1])
-            asked = waiting is not None and waiting.key == key and waiting.expected is None
-            if asked and waiting is not None and any(map(self.pictures.refused, waiting.texts)):
+            asked = _waiting(self.store.situation(participant.code)[1])
+            if asked and asked.key == key and asked.expected is None and any(map(self.pictures.refused, asked.texts)):
                 response = Response.skip()
         receipt = self.store.answer(participant.id, key, response, timing)
         if receipt.first:

@@ -204,6 +204,26 @@ def test_a_prompt_without_a_picture_leaves_the_pool_that_is_learnt_from_by_both(
     assert never not in (tmp_path / "ask/prompts.txt").read_text(encoding="utf-8").splitlines()
 
 
+def test_posters_are_shown_as_scenes_and_kept_as_pixels(browser, words, tmp_path):
+    given = ["--out", tmp_path / "ask", "--cache", tmp_path / "images", "--vocabulary", words[0], "--encoder", words[1]]
+    with Asking(*given, "--renderer", "posters", "--pool", "40") as asking:
+        guest = Guest(browser, asking)
+        kind = "async all => (await fetch(all[0].src)).headers.get('content-type')"
+        guest.drawn()
+        assert guest.page.eval_on_selector_all(".card img", kind) == "image/svg+xml"
+        assert guest.page.evaluate("document.images[0].naturalWidth") > 0
+        for key in "12":
+            guest.answer(key)
+        told_when(tmp_path / "ask", 2)
+        assert not list((tmp_path / "images").rglob("*.png"))
+        guest.finish()
+        guest.page.locator("#files:not([data-later]) a >> nth=4").wait_for()
+        guest.close()
+        assert asking.stop() == 0
+    pairs = list((tmp_path / "ask/pairs").rglob("*.png"))
+    assert len(pairs) == 8 and (tmp_path / "ask/page.html").read_text(encoding="utf-8").count("data:image/jpeg") == 5
+
+
 def test_the_pictures_of_a_folder_are_asked_about_and_ranked(browser, words, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()

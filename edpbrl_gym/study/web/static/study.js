@@ -55,8 +55,7 @@ function next(form) {
   form.querySelector("[data-next]").click();
 }
 
-// A picture that is being drawn has a sign in its place. One that can't be drawn says why; in a question another option
-// comes in its place.
+// A picture that is being drawn has a sign in its place. One that can't be drawn says why; in a question another one comes.
 function awaitPicture(picture) {
   const card = picture.closest(".card, .frame");
   const sign = document.createElement("span");
