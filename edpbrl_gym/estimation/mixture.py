@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
@@ -58,11 +57,6 @@ class MixturePosterior(Posterior):
             whole = Posterior.of_mixture(found, shares)
         return cls(whole.mean, whole.precision, parts=found, weights=shares)
 
-    @property
-    def weighted(self) -> tuple[tuple[float, Posterior], ...]:
-        """Its parts with their weights."""
-        return tuple(zip(self.weights.tolist(), self.parts, strict=True))
-
     def choice_probabilities(self, options: ArrayLike | Sequence[ArrayLike] | QuestionShape) -> Floats:
         """E[softmax(X theta)] under the mixture itself, (n, K); see `Posterior.choice_probabilities`."""
         found = [part.choice_probabilities(options) for part in self.parts]
@@ -85,23 +79,12 @@ class MixturePosterior(Posterior):
 
 
 def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
-    """The posterior after a few more answers, with what was known as the prior (assumed density filtering).
-
-    Of a mixture each part is updated by Laplace's approximation, and its weight by its evidence of the answers.
+    """The posterior after a few more answers, by Laplace's approximation with what was known as the prior.
 
     Args:
         posterior: What was known before.
         terms: The new answers.
     """
-    differences, offsets = answer_differences(terms)
-
-    def updated(part: Posterior) -> tuple[Posterior, float]:
-        # few answers: the estimate is one of as many numbers as they have differences, not of d
-        mean, rows, log_evidence = WhitenedAnswers(differences, offsets, part.as_prior()).laplace(1.0)
-        return part.with_rows(mean, rows), log_evidence
-
-    found = [updated(part) for _, part in posterior.weighted]
-    if len(found) == 1:
-        return found[0][0]
-    logs = np.log([weight for weight, _ in posterior.weighted]) + [log_evidence for _, log_evidence in found]
-    return MixturePosterior.of([part for part, _ in found], softmax(logs))
+    # few answers: the estimate is one of as many numbers as they have differences, not of d
+    mean, rows, _ = WhitenedAnswers(*answer_differences(terms), posterior.as_prior()).laplace(1.0)
+    return posterior.with_rows(mean, rows)

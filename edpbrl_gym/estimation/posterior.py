@@ -140,11 +140,6 @@ class Posterior:
         """Number of features d."""
         return len(self.mean)
 
-    @property
-    def weighted(self) -> tuple[tuple[float, Posterior], ...]:
-        """Its Gaussians with their weights, which sum to 1: this one alone."""
-        return ((1.0, self),)
-
     @functools.cached_property
     def inverse_factor(self) -> Floats:
         """L^-1 of the lower triangular L with precision = L L': |L^-1 x| is the deviation of theta . x, (d, d)."""

@@ -184,8 +184,7 @@ class TasteTracker:
         if known != len(self._answers) or not self._due(known + 1):
             known = self._fitted
         base = self.start if known is None else self._base(known)
-        for _, part in base.weighted:
-            _ = part.inverse_factor  # from which the small step begins
+        _ = base.inverse_factor  # from which the small step begins
 
     def current(self) -> Fit:
         """The fit of all answers."""

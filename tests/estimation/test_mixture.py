@@ -1,12 +1,11 @@
-"""A mixture of Gaussian posteriors: its draws, its moments, and its update by answers against an integral."""
+"""A mixture of Gaussian posteriors: its draws, its moments and its choices."""
 
 import numpy as np
 import pytest
-from scipy.special import log_expit, logsumexp, softmax
+from scipy.special import softmax
 
 from edpbrl_gym.estimation import Posterior
-from edpbrl_gym.estimation.map_estimate import answer_terms
-from edpbrl_gym.estimation.mixture import MixturePosterior, after_answers
+from edpbrl_gym.estimation.mixture import MixturePosterior
 
 RNG = np.random.default_rng(0)
 PARTS = [
@@ -70,24 +69,3 @@ def test_choices_are_averaged_over_the_parts():
     assert found.shape == (6, 3) and found == pytest.approx(expected, abs=0.01)
     gaussian = Posterior(mixture.mean, mixture.precision).choice_probabilities(options)
     assert np.abs(found - gaussian).max() > 0.02
-
-
-def test_weights_after_answers_agree_with_an_integral():
-    parts = [Posterior(np.array([1.5]), np.array([[4.0]])), Posterior(np.array([-1.0]), np.array([[2.0]]))]
-    options = np.array([[[1.0], [0.0]], [[-0.5], [0.7]], [[0.3], [-1.2]]])
-    chosen = np.array([0, 1, 0])
-    found = after_answers(MixturePosterior.of(parts, [0.4, 0.6]), answer_terms((options, chosen)))
-    assert isinstance(found, MixturePosterior)
-    grid = np.linspace(-8, 8, 4001)
-    lead = options[np.arange(3), chosen, 0] - options[np.arange(3), 1 - chosen, 0]
-    likelihood = log_expit(lead[:, None] * grid).sum(axis=0)
-    logs, means = [], []
-    for part, weight in zip(parts, [0.4, 0.6], strict=True):
-        precision = float(part.precision[0, 0])
-        density = likelihood - 0.5 * precision * (grid - part.mean[0]) ** 2 + 0.5 * np.log(precision)
-        logs.append(np.log(weight) + logsumexp(density))
-        means.append(float(np.exp(density - logsumexp(density)) @ grid))
-    exact = np.exp(np.array(logs) - logsumexp(logs))
-    assert found.weights == pytest.approx(exact, abs=0.01)
-    assert [float(part.mean[0]) for part in found.parts] == pytest.approx(means, abs=0.1)
-    assert abs(exact[0] - 0.4) > 0.2  # the answers say something about the type
