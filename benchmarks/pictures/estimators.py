@@ -142,11 +142,8 @@ def pref(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstimator:
 
 def lore(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
     """LoRe (Bose et al., 2025): base rewards of the features, a person's weights on the simplex."""
-
-    def utilities(p: Any, pick: Any, x: Any) -> Any:
-        return _weighted(x @ p["map"], p["person"].softmax(-1))
-
-    return Simplex(ratings.features @ _trained(ratings, known, utilities, map=10.0, person=_LOGITS)["map"])
+    found = _trained(ratings, known, lambda p, pick, x: _mixed(x @ p["map"], p["person"]), map=10.0, person=_LOGITS)
+    return Simplex(ratings.features @ found["map"])
 
 
 def pal(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
@@ -160,10 +157,8 @@ def pal(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
         placed = x @ p["map"]
         return 2.0 * placed @ p["prototypes"].T - (placed * placed).sum(-1)[..., None]
 
-    def utilities(p: Any, pick: Any, x: Any) -> Any:
-        return _weighted(rewards(p, x), p["person"].softmax(-1))
-
-    found = _trained(ratings, known, utilities, map=10.0, prototypes=10.0, person=_LOGITS)
+    penalties = {"map": 10.0, "prototypes": 10.0, "person": _LOGITS}
+    found = _trained(ratings, known, lambda p, pick, x: _mixed(rewards(p, x), p["person"]), **penalties)
     return Simplex(rewards(found, ratings.features))
 
 
@@ -175,6 +170,10 @@ def library_population(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstim
 
 def _weighted(values: Any, person: Any) -> Any:
     return (values * person[:, None, None]).sum(-1)
+
+
+def _mixed(values: Any, logits: Any) -> Any:
+    return _weighted(values, logits.softmax(-1))
 
 
 @one_torch_thread()
@@ -216,12 +215,10 @@ def _trained(
 
 
 ESTIMATORS: dict[str, Callable[[Ratings, Sequence[Rater]], Estimator]] = {
-    # of a person alone
     "ridge1": _by_name("ridge"),
     "ridge-fit": _by_name("ridge", scale="auto"),
     "words": _by_name("words"),
     "gp": _by_name("gp", landmarks=100),
-    # with what others said
     "item-means": item_means,
     "item-choices": item_choices,
     "population": library_population,
