@@ -50,9 +50,8 @@ class PicturesSettings:
 
     def as_config(self) -> dict[str, Any]:
         """JSON-able; the data go by their fingerprints, and units may be added."""
-        return {
-            key: value for key, value in asdict(self).items() if key not in ("data", "contender", "form", "features")
-        }
+        units = ("data", "contender", "form", "features")
+        return {key: value for key, value in asdict(self).items() if key not in units}
 
 
 @dataclass(frozen=True)
