@@ -1,9 +1,8 @@
 """The estimators of the replay, by name: of a person alone, and with what other people's choices teach.
 
-Of each other person, at most 400, there are 25 answers, the best of four random items. Each rival of the library turns
-them into features of the items and a prior of a new person's weights on them; the features are linear in those of the
-pictures or free for each item. Fits are maxima of the penalised likelihood, by L-BFGS; ranks are 5, and the precisions
-are those that served each rival best on development people of OASIS.
+Of at most 400 other people there are 25 answers each, the best of four random items. Each rival of the library turns
+them into features of the items, linear in those of the pictures or free, and a prior of a new person's weights on them.
+Fits are maxima of the penalised likelihood; ranks are 5, and the precisions served each best on development people.
 """
 
 from __future__ import annotations
