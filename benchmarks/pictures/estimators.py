@@ -73,11 +73,9 @@ def choices_of(known: Sequence[Rater]) -> Indices:
 
 
 class Simplex:
-    """Weights >= 0 with the sum 1 on features of the items, (N, r); one feature is the score of everybody.
+    """Weights >= 0 with the sum 1 on features of all items, (N, r); a single feature is the score of everybody.
 
-    Args:
-        features: Of all items.
-        certain: Whether the scores are utilities, and choices are predicted as if they were certain; else an order.
+    If ``certain``, the scores are utilities, and choices are predicted as if they were known; else they are an order.
     """
 
     def __init__(self, features: Floats, *, certain: bool = True) -> None:
@@ -186,7 +184,7 @@ def _trained(
         known: The others.
         utilities: (parameters, table of all items -> its rows of the options (people, 25, 4, r), features of the
             options (people, 25, 4, d)) -> utilities (people, 25, 4).
-        **precisions: Of the parameters that it has.
+        **precisions: Of the parameters that it has; of maps of features for 400 people, for fewer in proportion.
     """
     import torch
 
@@ -194,8 +192,9 @@ def _trained(
     size, dimension = ratings.features.shape
     shapes = {"effect": (size, 1), "factors": (size, _RANK), "map": (dimension, _RANK), "prototypes": (_RANK, _RANK)}
     shapes["person"] = (len(shown), _RANK)
-    rng = np.random.default_rng(0)
-    found = {name: torch.tensor(0.3 * rng.standard_normal(shapes[name]), requires_grad=True) for name in precisions}
+    normal = np.random.default_rng(0).standard_normal
+    found = {name: torch.tensor(0.3 * normal(shapes[name]), requires_grad=True) for name in precisions}
+    share = {"map": len(shown) / _PEOPLE, "prototypes": len(shown) / _PEOPLE}
     items, features = torch.tensor(shown), torch.tensor(ratings.features[shown])
     optimiser = torch.optim.LBFGS(list(found.values()), max_iter=300, history_size=20, line_search_fn="strong_wolfe")
 
@@ -205,7 +204,7 @@ def _trained(
     def closure() -> Any:
         optimiser.zero_grad()
         loss = -utilities(found, pick, features).log_softmax(-1)[..., 0].sum()
-        loss = loss + sum(0.5 * precisions[name] * (value * value).sum() for name, value in found.items())
+        loss = loss + sum(0.5 * precisions[k] * share.get(k, 1.0) * (value * value).sum() for k, value in found.items())
         loss.backward()
         return loss
 
