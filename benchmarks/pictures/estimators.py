@@ -48,7 +48,7 @@ class FeatureEstimator:
 
     def fit(self, asked: Asked) -> Belief:
         """The estimate, and the posterior's covariance."""
-        rows = np.asarray(self.prior.feature_map(self.rows(asked)))
+        rows = np.asarray(self.prior.feature_map(self.rows(asked)), dtype=np.float64)
         if not asked.questions:
             start = self.prior.start()
             return Belief(rows @ start.mean, rows @ start.covariance() @ rows.T)
@@ -90,7 +90,7 @@ class Simplex:
             def loss(values: Floats) -> tuple[float, Floats]:
                 weights = softmax(values)
                 slope = terms.score(weights)
-                cost = 0.5 * _LOGITS * values @ values - terms.log_likelihood(weights)
+                cost = 0.5 * _LOGITS * float(values @ values) - terms.log_likelihood(weights)
                 return cost, _LOGITS * values - weights * (slope - weights @ slope)
 
             logits = minimize(loss, logits, jac=True, method="L-BFGS-B").x
@@ -196,7 +196,8 @@ def _trained(
     found = {name: torch.tensor(0.3 * normal(shapes[name]), requires_grad=True) for name in precisions}
     share = {"map": len(shown) / _PEOPLE, "prototypes": len(shown) / _PEOPLE}
     items, features = torch.tensor(shown), torch.tensor(ratings.features[shown])
-    optimiser = torch.optim.LBFGS(list(found.values()), max_iter=300, history_size=20, line_search_fn="strong_wolfe")
+    search: dict[str, Any] = {"max_iter": 300, "history_size": 20, "line_search_fn": "strong_wolfe"}
+    optimiser: Any = torch.optim.LBFGS(list(found.values()), **search)
 
     def pick(table: Any) -> Any:
         return torch.nn.functional.embedding(items, table)  # its gradient is quick
