@@ -27,8 +27,6 @@ Group = Literal["development", "reported", "all"]
 
 LEVELS = 7  # of a rating as an answer
 _RATINGS = "-ratings.parquet"
-_HELD_OUT = 0.3  # of a person's items
-_DEVELOPMENT = 0.4  # of the people
 _FEWEST = 30  # items of a person
 
 
@@ -64,7 +62,7 @@ class Ratings:
     def group(self, which: Group) -> frozenset[int]:
         """The places of the people on whom the library may be developed, on whom it is reported, or of all."""
         order = np.random.default_rng(0).permutation(len(self.raters)).tolist()
-        cut = round(_DEVELOPMENT * len(order))
+        cut = round(0.4 * len(order))
         return frozenset({"development": order[:cut], "reported": order[cut:], "all": order}[which])
 
     def fold(self, number: int, *, folds: int, group: Group, most: int) -> tuple[list[Rater], list[Rater]]:
@@ -143,7 +141,7 @@ def load_ratings(source: Source, shown: Shown = "picture", *, components: int = 
     table = pandas.read_parquet(source.path("items.parquet"))
     frame = pandas.read_parquet(source.path("ratings.parquet"))
     ids = table["item"].to_numpy()
-    blocks = []
+    blocks: list[NDArray[np.floating]] = []
     if shown != "text":
         blocks.append(_picture_features(source, ids))
     if shown != "picture":
@@ -166,7 +164,7 @@ def load_ratings(source: Source, shown: Shown = "picture", *, components: int = 
             levels = np.floor((ratings - low) / (high - low) * LEVELS)
         seconds = float(own["seconds"].median()) if "seconds" in own else float("nan")
         order = generator(0, "pictures", "held out", len(raters)).permutation(len(items))
-        cut = round(_HELD_OUT * len(items))
+        cut = round(0.3 * len(items))
         whole = np.clip(levels, 0, LEVELS - 1).astype(np.int64)
         raters.append(Rater(len(raters), items, ratings, whole, seconds, np.sort(order[cut:]), np.sort(order[:cut])))
     return Ratings(source.name, features, tuple(raters))

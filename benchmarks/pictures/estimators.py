@@ -1,9 +1,8 @@
 """The estimators of the replay, by name: of a person alone, and with what other people's choices teach.
 
-Of each other person, at most 400, there are 25 answers, the best of four random items. Each rival of the library turns
-them into features of the items and a prior of a new person's weights on them; the features are linear in those of the
-pictures or free for each item. Fits are maxima of the penalised likelihood, by L-BFGS; ranks are 5, and the precisions
-are those that served each rival best on development people of OASIS.
+Of at most 400 other people there are 25 answers each, the best of four random items. Each rival of the library turns
+them into features of the items, linear in those of the pictures or free, and a prior of a new person's weights on them.
+Fits are maxima of the penalised likelihood; ranks are 5, and the precisions served each best on development people.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class FeatureEstimator:
 
     def fit(self, asked: Asked) -> Belief:
         """The estimate, and the posterior's covariance."""
-        rows = np.asarray(self.prior.feature_map(self.rows(asked)))
+        rows = np.asarray(self.prior.feature_map(self.rows(asked)), dtype=np.float64)
         if not asked.questions:
             start = self.prior.start()
             return Belief(rows @ start.mean, rows @ start.covariance() @ rows.T)
@@ -76,11 +75,9 @@ def choices_of(known: Sequence[Rater]) -> Indices:
 
 
 class Simplex:
-    """Weights >= 0 with the sum 1 on features of the items, (N, r); one feature is the score of everybody.
+    """Weights >= 0 with the sum 1 on features of all items, (N, r); a single feature is the score of everybody.
 
-    Args:
-        features: Of all items.
-        certain: Whether the scores are utilities, and choices are predicted as if they were certain; else an order.
+    If ``certain``, the scores are utilities, and choices are predicted as if they were known; else they are an order.
     """
 
     def __init__(self, features: Floats, *, certain: bool = True) -> None:
@@ -95,7 +92,7 @@ class Simplex:
             def loss(values: Floats) -> tuple[float, Floats]:
                 weights = softmax(values)
                 slope = terms.score(weights)
-                cost = 0.5 * _LOGITS * values @ values - terms.log_likelihood(weights)
+                cost = 0.5 * _LOGITS * float(values @ values) - terms.log_likelihood(weights)
                 return cost, _LOGITS * values - weights * (slope - weights @ slope)
 
             logits = minimize(loss, logits, jac=True, method="L-BFGS-B").x
@@ -144,11 +141,8 @@ def pref(ratings: Ratings, known: Sequence[Rater]) -> FeatureEstimator:
 
 def lore(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
     """LoRe (Bose et al., 2025): base rewards of the features, a person's weights on the simplex."""
-
-    def utilities(p: Any, pick: Any, x: Any) -> Any:
-        return _weighted(x @ p["map"], p["person"].softmax(-1))
-
-    return Simplex(ratings.features @ _trained(ratings, known, utilities, map=10.0, person=_LOGITS)["map"])
+    found = _trained(ratings, known, lambda p, pick, x: _mixed(x @ p["map"], p["person"]), map=10.0, person=_LOGITS)
+    return Simplex(ratings.features @ found["map"])
 
 
 def pal(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
@@ -162,10 +156,8 @@ def pal(ratings: Ratings, known: Sequence[Rater]) -> Simplex:
         placed = x @ p["map"]
         return 2.0 * placed @ p["prototypes"].T - (placed * placed).sum(-1)[..., None]
 
-    def utilities(p: Any, pick: Any, x: Any) -> Any:
-        return _weighted(rewards(p, x), p["person"].softmax(-1))
-
-    found = _trained(ratings, known, utilities, map=10.0, prototypes=10.0, person=_LOGITS)
+    penalties = {"map": 10.0, "prototypes": 10.0, "person": _LOGITS}
+    found = _trained(ratings, known, lambda p, pick, x: _mixed(rewards(p, x), p["person"]), **penalties)
     return Simplex(rewards(found, ratings.features))
 
 
@@ -187,6 +179,10 @@ def _weighted(values: Any, person: Any) -> Any:
     return (values * person[:, None, None]).sum(-1)
 
 
+def _mixed(values: Any, logits: Any) -> Any:
+    return _weighted(values, logits.softmax(-1))
+
+
 @one_torch_thread()
 def _trained(
     ratings: Ratings, known: Sequence[Rater], utilities: Callable[..., Any], **precisions: float
@@ -198,7 +194,7 @@ def _trained(
         known: The others.
         utilities: (parameters, table of all items -> its rows of the options (people, 25, 4, r), features of the
             options (people, 25, 4, d)) -> utilities (people, 25, 4).
-        **precisions: Of the parameters that it has.
+        **precisions: Of the parameters that it has; of maps of features for 400 people, for fewer in proportion.
     """
     import torch
 
@@ -206,10 +202,12 @@ def _trained(
     size, dimension = ratings.features.shape
     shapes = {"effect": (size, 1), "factors": (size, _RANK), "map": (dimension, _RANK), "prototypes": (_RANK, _RANK)}
     shapes["person"] = (len(shown), _RANK)
-    rng = np.random.default_rng(0)
-    found = {name: torch.tensor(0.3 * rng.standard_normal(shapes[name]), requires_grad=True) for name in precisions}
+    normal = np.random.default_rng(0).standard_normal
+    found = {name: torch.tensor(0.3 * normal(shapes[name]), requires_grad=True) for name in precisions}
+    share = {"map": len(shown) / _PEOPLE, "prototypes": len(shown) / _PEOPLE}
     items, features = torch.tensor(shown), torch.tensor(ratings.features[shown])
-    optimiser = torch.optim.LBFGS(list(found.values()), max_iter=300, history_size=20, line_search_fn="strong_wolfe")
+    search: dict[str, Any] = {"max_iter": 300, "history_size": 20, "line_search_fn": "strong_wolfe"}
+    optimiser: Any = torch.optim.LBFGS(list(found.values()), **search)
 
     def pick(table: Any) -> Any:
         return torch.nn.functional.embedding(items, table)  # its gradient is quick
@@ -217,7 +215,7 @@ def _trained(
     def closure() -> Any:
         optimiser.zero_grad()
         loss = -utilities(found, pick, features).log_softmax(-1)[..., 0].sum()
-        loss = loss + sum(0.5 * precisions[name] * (value * value).sum() for name, value in found.items())
+        loss = loss + sum(0.5 * precisions[k] * share.get(k, 1.0) * (value * value).sum() for k, value in found.items())
         loss.backward()
         return loss
 
@@ -226,13 +224,11 @@ def _trained(
 
 
 ESTIMATORS: dict[str, Callable[[Ratings, Sequence[Rater]], Estimator]] = {
-    # of a person alone
     "ridge1": _by_name("ridge"),
     "ridge-fit": _by_name("ridge", scale="auto"),
     "words": _by_name("words"),
     "items": _by_name("items"),
     "gp": _by_name("gp", landmarks=100),
-    # with what others said
     "item-means": item_means,
     "item-choices": item_choices,
     "population": library_population,

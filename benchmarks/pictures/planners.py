@@ -1,4 +1,4 @@
-"""The planners of the replay, by name: random questions, and all of the library's that learn from the format."""
+"""The planners of the replay, by name: random questions, and all of the library's."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def _library(name: str) -> MakePlanner:
     return lambda asked, estimator, rng: LibraryPlanner(name, asked, estimator, rng)
 
 
+# a planner of one's own is a class with ``ask`` and a line here
 PLANNERS: dict[str, MakePlanner] = {**{name: _library(name) for name in LIBRARY}, "random": RandomQuestions}
-"""Name -> how it is made. A planner of one's own is a class with ``ask`` and a line here."""

@@ -36,7 +36,6 @@ FORMS: dict[str, Form] = {
     "best-worst4": Form(BestWorst(), 4),
     "rank4": Form(Ranking(), 4),
 }
-"""Name -> what is asked."""
 
 
 @dataclass(eq=False)
@@ -105,8 +104,8 @@ class Planner(Protocol):
         ...
 
 
+# a person before the first answer, the estimator, a generator of the planner's own
 MakePlanner = Callable[[Asked, Any, np.random.Generator], Planner]
-"""(a person before the first answer, the estimator, a generator of the planner's own) -> the planner."""
 
 
 def answer(rater: Rater, form: Form, question: Indices, rng: np.random.Generator) -> Response:
@@ -159,9 +158,9 @@ def replay(
 ) -> list[dict[str, Any]]:
     """Ask people, each from the start in every repeat; a row for each person, repeat and number of answers.
 
-    Beside the measures of ``judge`` a row has ``pictures``, the different ones shown so far, which had to be drawn;
-    ``seconds``, the time of the person, if each picture of a question takes as long as the person took to rate one
-    (NaN: not measured); and ``wait``, the mean time until a question was chosen.
+    Beside the measures of ``judge`` a row has ``pictures``, all that were shown so far, ``different`` ones among them,
+    ``seconds`` of the person, if each picture takes the median time of the person's ratings (NaN: not measured), and
+    ``wait``, the mean time until a question was chosen.
     """
     rows = []
     for rater in raters:
@@ -179,6 +178,7 @@ def replay(
                 if count in answers:
                     shown = np.concatenate([np.zeros(0, int), *asked.questions])
                     facts = {"person": rater.place, "repeat": repeat, "answers": count, "wait": spent / max(1, count)}
-                    facts |= {"pictures": len(np.unique(shown)), "seconds": len(shown) * rater.seconds}
+                    facts |= {"pictures": len(shown), "different": len(np.unique(shown))}
+                    facts["seconds"] = len(shown) * rater.seconds
                     rows.append(facts | judge(estimator.fit(asked), rater))
     return rows

@@ -18,43 +18,52 @@ MEASURES = {
     "regret": "regret of the ten best, in standard deviations of the person's ratings",
     "error": "predicted minus observed share of pairs ordered rightly",
     "log_probability": "log probability of the order of a pair",
-    "pictures": "different pictures shown",
+    "different": "different pictures among those shown",
     "wait": "mean seconds until a question was chosen",
 }
 BUDGETS = {
-    "pictures": ((5, 10, 20, 40, 90, 180), "A picture shown again need not be drawn again."),
-    "seconds": ((10, 30, 60, 120), "Each picture shown is taken to need the time in which the person rated one."),
+    "pictures": ((5, 10, 20, 40, 90, 180), "Every picture shown counts, as if drawn for its question."),
+    "seconds": ((10, 30, 60, 120), "Each picture shown is taken to need the median time of the person's ratings."),
 }
 """Name -> amounts, and what is assumed."""
+_GAIN = "less random questions with the same estimator"
 
 
 def make_report(results: Results) -> Report:
     """The report of ``python -m benchmarks.pictures``."""
     table = results.table.assign(error=results.table["predicted"] - results.table["accuracy"])
     curves = Curves(table, ["data", "features", "form", "contender"], ["person"], None, "answers")
-    counts, later = curves.counts, [count for count in curves.counts if count > 0]
     sections: list[Section] = []
     for data, features in dict.fromkeys(key[:2] for key in curves.series):
-        keys = [key for key in curves.series if key[:2] == (data, features)]
         people = table[(table["data"] == data) & (table["features"] == features)]["person"].nunique()
         sections.append(Text([f"{people} people."], f"{data}, {features}", 1))
-
-        def add(title: str, columns: Sequence[int], cells: Callable[[Key], list[str]], note: str = BY_PERSON) -> None:
-            rows = [[*key[2:], *shown] for key in keys if any(shown := cells(key))]  # noqa: B023  # called here only
-            header = ["form", "contender", *map(str, columns)]
-            sections.append(TextTable(f"{data}, {features}: {title}", header, rows, note))  # noqa: B023
-
-        for measure, words in MEASURES.items():
-            add(words, counts, lambda key: [cell(curves.mean(key, measure, count)) for count in counts])  # noqa: B023
-        for measure in ("accuracy", "regret"):
-            words = f"{MEASURES[measure]}, less random questions with the same estimator"
-            add(words, later, lambda key: _gains(curves, key, measure, later), f"{BY_PERSON} *: it excludes 0.")  # noqa: B023
-        for budget, (amounts, assumed) in BUDGETS.items():
-            words = f"{MEASURES['accuracy']}, after so many {budget}"
-            add(words, amounts, lambda key: _read(curves, key, budget, amounts), assumed)  # noqa: B023
-    words = tuple(f"{MEASURES['accuracy']}{end}" for end in ("", ", less random questions with the same estimator"))
-    headline = [one for one in sections if isinstance(one, TextTable) and one.title.endswith(words)]
+        sections += _tables(curves, [key for key in curves.series if key[:2] == (data, features)])
+    main = (MEASURES["accuracy"], f"{MEASURES['accuracy']}, {_GAIN}")
+    headline = [one for one in sections if isinstance(one, TextTable) and one.title.endswith(main)]
     return Report("Real people's ratings, replayed", [*sections, provenance_section(results)], headline=headline)
+
+
+def _tables(curves: Curves, keys: list[Key]) -> list[TextTable]:
+    """Of one set and its features."""
+    found: list[TextTable] = []
+
+    def add(words: str, columns: Sequence[int], cells: Callable[..., list[str]], measure: str, note: str) -> None:
+        rows = [[*key[2:], *shown] for key in keys if any(shown := cells(curves, key, measure, columns))]
+        header = ["form", "contender", *map(str, columns)]
+        found.append(TextTable(f"{', '.join(keys[0][:2])}: {words}", header, rows, note))
+
+    for measure, words in MEASURES.items():
+        add(words, curves.counts, _means, measure, BY_PERSON)
+    for measure in ("accuracy", "regret"):
+        later = [count for count in curves.counts if count > 0]
+        add(f"{MEASURES[measure]}, {_GAIN}", later, _gains, measure, f"{BY_PERSON} *: it excludes 0.")
+    for budget, (amounts, assumed) in BUDGETS.items():
+        add(f"{MEASURES['accuracy']}, after so many {budget}", amounts, _read, budget, assumed)
+    return found
+
+
+def _means(curves: Curves, key: Key, measure: str, counts: Sequence[int]) -> list[str]:
+    return [cell(curves.mean(key, measure, count)) for count in counts]
 
 
 def _gains(curves: Curves, key: Key, measure: str, counts: Sequence[int]) -> list[str]:

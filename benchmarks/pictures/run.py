@@ -18,8 +18,6 @@ from benchmarks.pictures.report import make_report
 from edpbrl_gym._validation import check_choice_of, check_count
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run
 
-_UNITS = ("data", "contender", "form", "features")
-
 
 @dataclass(frozen=True)
 class PicturesSettings:
@@ -52,7 +50,8 @@ class PicturesSettings:
 
     def as_config(self) -> dict[str, Any]:
         """JSON-able; the data go by their fingerprints, and units may be added."""
-        return {key: value for key, value in asdict(self).items() if key not in _UNITS}
+        units = ("data", "contender", "form", "features")
+        return {key: value for key, value in asdict(self).items() if key not in units}
 
 
 @dataclass(frozen=True)

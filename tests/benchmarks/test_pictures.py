@@ -147,7 +147,7 @@ def test_a_replay_estimates_from_its_own_questions(ratings, fold):
     assert [(row["repeat"], row["answers"]) for row in rows] == [(0, 0), (0, 5), (1, 0), (1, 5)]
     asked, shown = seen[1][0], np.array(seen[1][1])
     assert set(shown.ravel()) <= set(asked.rater.askable) and len({*shown[0]}) == 4
-    assert rows[1]["pictures"] == len(np.unique(shown)) and rows[1]["seconds"] == 20 * 2.0
+    assert (rows[1]["pictures"], rows[1]["different"]) == (20, len(np.unique(shown))) and rows[1]["seconds"] == 40.0
     options = ratings.features[asked.rater.items][shown]
     found = estimate((options, [one.order[0] for one in asked.responses]), regularization=1.0)
     belief, every = inner.fit(asked), ratings.features[asked.rater.items]
