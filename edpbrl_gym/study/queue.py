@@ -184,7 +184,7 @@ class StudyQueue:
         return question
 
     def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
-        """Store an answer, a skip where a picture was not seen; then it is on the disk. The same key answers once."""
+        """Store an answer, or a skip where a picture could not be seen; then it is on the disk. A key counts once."""
         questions = self.config.questions
         kinds = [*self.materials.model.kinds, *(["tie", "skip"] if questions.cant_tell else [])]
         if response.kind not in kinds:
