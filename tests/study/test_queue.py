@@ -54,6 +54,7 @@ def seen(questions):
 
 
 def test_nothing_is_told_of_a_question_with_a_picture_that_nobody_saw(config, sqlite, server, tmp_path):
+    pytest.importorskip("PIL", reason="pictures are of the extra render")
     queue, kinds = server(config, sqlite), set()
     picky = load_renderer("tests.helpers.renderers:Picky", cache_folder=tmp_path / "images", every=6)
     queue.pictures = Pictures(picky, 0)
