@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         PAGE.write_text(page.make_page(claims, pages), encoding="utf-8")
         return 0
     found = checks.problems(claims, pages) if given.command == "check" else list(cheap.differences(claims, pages))
-    if given.command == "check" and PAGE.read_text(encoding="utf-8") != page.make_page(claims, pages):
+    if given.command == "check" and not found and PAGE.read_text(encoding="utf-8") != page.make_page(claims, pages):
         found.append("docs/claims.md is not what docs/claims.toml gives: python -m benchmarks.claims write.")
     print("\n".join(found) or "All holds.")
     return int(bool(found))
