@@ -13,7 +13,7 @@ INSTALL = "apt-get install chromium"
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
 _SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run", "--disable-quic")  # fmt: skip
-_PATIENCE = 20_000  # milliseconds
+_PATIENCE = 60_000  # milliseconds
 
 
 def find_chromium() -> str | None:
