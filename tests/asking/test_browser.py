@@ -82,7 +82,7 @@ def test_keys_answer_undo_and_enlarge_and_the_end_has_the_taste(browser, argumen
                 link.click()
             names.add(download.value.suggested_filename)
         assert names == {"page.html", "prompts.txt", "wildcards-prompt.txt", "taste.safetensors", "pairs-pairs.parquet"}
-        guest.page.click("text=More questions")
+        guest.page.get_by_role("link", name="More questions").click()
         guest.drawn()
         assert guest.number() == 5
         guest.close()

@@ -125,7 +125,9 @@ def test_from_answers_to_prompts(words, tmp_path, monkeypatch, capsys):
     assert main([*given, "--out", "phrases.safetensors"]) == 0  # of other landmarks
     both = ["personalize", "taste.safetensors", *OWN, "--compare", "b=phrases.safetensors", "--out", "p.csv"]
     refused(capsys, both, 2, "another feature map")
-    refused(capsys, [*given, "--power", "1", "--out", "t"], 2, "--prior words or embeddings or blocks or items with --power")
+    refused(
+        capsys, [*given, "--power", "1", "--out", "t"], 2, "--prior words or embeddings or blocks or items with --power"
+    )
 
 
 def test_asked_in_the_terminal(words, tmp_path, monkeypatch, capsys):
