@@ -252,7 +252,7 @@ def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -
         return attributes_prior([comparisons])
     wanted = [option for option in prior_options(name) if getattr(options, option, None) is not None]
     rows = comparisons.features[comparisons.present]
-    if vocabulary is not None:
+    if vocabulary is not None and not entry.of_options:
         rows = _tokens(options, comparisons, vocabulary, encoder)
     return make_prior(name, rows, blocks=blocks, **{option: getattr(options, option) for option in wanted})
 

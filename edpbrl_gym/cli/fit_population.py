@@ -95,6 +95,7 @@ def run(options: FitPopulation) -> None:
         _check_group(len(answers), options)
         if options.kind == "items":
             _fit_items(options, answers)
+            _tell_written(options)
             return
         if options.update is not None and earlier is not None:
             check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
@@ -113,10 +114,14 @@ def run(options: FitPopulation) -> None:
         found = _with_origin(found, earlier, options, answers, words)
         found.save(options.out)
         _describe(found, terms, words, embedded)
-        console = output()
-        bullet(console, "Written", shown(options.out))
-        estimate = command("edpbrl", "estimate", "ANSWERS", "--prior", options.out)
-        console.print(f"A new person: {estimate}", soft_wrap=True)
+        _tell_written(options)
+
+
+def _tell_written(options: FitPopulation) -> None:
+    console = output()
+    bullet(console, "Written", shown(options.out))
+    estimate = command("edpbrl", "estimate", "ANSWERS", "--prior", options.out)
+    console.print(f"A new person: {estimate}", soft_wrap=True)
 
 
 def _check(options: FitPopulation) -> None:
@@ -238,23 +243,15 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
 
     from edpbrl_gym.estimation.items import ItemsPrior
     from edpbrl_gym.estimation.population.items import fit_crowd
-    from edpbrl_gym.estimation.priors import MOST_ITEMS
     from edpbrl_gym.likelihood import format_of
 
     items = np.unique(np.concatenate([one.features[one.present] for one in answers]), axis=0)
-    if len(items) > MOST_ITEMS:
-        raise UsageError(
-            f"Expected a pool of at most {MOST_ITEMS:,} items with --kind items, got {len(items):,} different options; "
-            "people can't all be asked about so many. Take --kind factors"
-        )
-    prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
+    with bad_arguments():
+        prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
     terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]
     crowd = fit_crowd(terms, prior, minimum_people=options.minimum_people)
-    metadata = answers[0].metadata
     number = sum(len(one) for one in answers)
-    origin: dict[str, Any] = {"answers": number}
-    origin |= {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
-    prior.with_crowd(crowd, origin).save(options.out)
+    prior.with_crowd(crowd, {**_features_of(answers[0]), "answers": number}).save(options.out)
     console = output()
     bullet(console, "People", f"{crowd.people} with {number} answers")
     few = int((crowd.seen < options.minimum_people).sum())
@@ -266,9 +263,12 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
     parts = {"shared by all": shared.var(), "of each person's taste": own.mean()}
     parts["of one person at one item"] = crowd.deviation
     bullet(console, "Liking", ", ".join(f"{value / total:.0%} {name}" for name, value in parts.items()))
-    bullet(console, "Written", shown(options.out))
-    estimate = command("edpbrl", "estimate", "ANSWERS", "--prior", options.out)
-    console.print(f"A new person: {estimate}", soft_wrap=True)
+
+
+def _features_of(answers: Comparisons) -> dict[str, Any]:
+    """What is known of the features of answers."""
+    known = ("encoder", "encoder_fingerprint", "attributes")
+    return {key: answers.metadata[key] for key in known if key in answers.metadata}
 
 
 def _with_origin(
@@ -285,7 +285,7 @@ def _with_origin(
         origin = {**before, "answers": before.get("answers", 0) + number, "updates": before.get("updates", 0) + 1}
         return replace(population, provenance={**origin, "forgetting": options.forgetting or 0.0})
     metadata = answers[0].metadata
-    origin = {key: metadata[key] for key in ("encoder", "encoder_fingerprint", "attributes") if key in metadata}
+    origin = _features_of(answers[0])
     if words is not None:
         origin["vocabulary_fingerprint"] = words.vocabulary.fingerprint
     origin |= {"base": "identity" if words is None else "vocabulary", "answers": number, "seed": options.seed}

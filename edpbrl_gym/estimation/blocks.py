@@ -152,10 +152,6 @@ class BlocksPrior(TastePrior):
             found, prior, evidence = answers.estimate(1.0)
             return BlocksFit(prior, found, 1.0, evidence, scales=scales)
 
-    def fit_planned(self, terms: Terms) -> Posterior:
-        """``fit(terms).planned``."""
-        return self.fit(terms).planned
-
     def described(self, fit: BlocksFit) -> Described:
         """By the shares of the blocks."""
         facts = {"prior": "blocks", "prior_options": self.options, "scales": fit.scales.tolist()}
@@ -166,10 +162,7 @@ class BlocksPrior(TastePrior):
         return Described(f"blocks of features ({shares})", facts)
 
     def _gaussian(self, scales: Floats) -> GaussianPrior:
-        variances = np.empty(self.dimension)
-        for part, scale in zip(self.parts, scales, strict=True):
-            variances[part] = scale
-        return GaussianPrior.from_root(np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(self.dimension))
+        return GaussianPrior.diagonal(np.repeat(scales, [part.stop - part.start for part in self.parts]))
 
     def _search(self, terms: Terms) -> tuple[Floats, Floats]:
         """The scales with the highest evidence, (B,), and an estimate of theta under them."""

@@ -156,8 +156,7 @@ class GaussianProcessPrior(TastePrior):
     def _gaussian(self, shares: dict[int, float], factors: list[float]) -> GaussianPrior:
         """N(0, diag) with the share and the factor of each block."""
         diagonal = np.array([shares.get(int(block), _FLOOR) * factors[block] for block in self._blocks])
-        zeros = np.zeros(len(diagonal))
-        return GaussianPrior.from_root(np.diag(1.0 / diagonal), np.diag(np.sqrt(diagonal)), zeros)
+        return GaussianPrior.diagonal(diagonal)
 
     @property
     def fingerprint(self) -> str:

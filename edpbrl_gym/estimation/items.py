@@ -8,8 +8,8 @@ again. So the utility of item i with features x_i is
 
 with phi the components of `BlocksPrior`, in which s_b^2 is the variance of a block's utility over the pool. An option's
 features become phi(x) and a column for each item, so that the taste is linear in them and everything that holds for a
-Gaussian prior holds here. The scales s_b and t maximise the Laplace evidence times a log-normal prior. That prior comes
-from other people: ratings of pictures by 85 people of three studies (docs/people.md).
+Gaussian prior holds here. The scales s_b and t maximise the Laplace evidence times a log-normal prior. That prior was
+set on the development people of three studies of pictures (docs/people.md).
 
 The columns of items that were never shown are independent of all answers. They are left out of every computation, and
 put back with their prior variance.
@@ -38,10 +38,11 @@ from edpbrl_gym.estimation.map_estimate import Data, Estimate, answer_difference
 from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
+from edpbrl_gym.estimation.priors import MOST_ITEMS
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.features.base import hash_arrays, hash_settings
-from edpbrl_gym.likelihood import AnswerFormat, Terms
+from edpbrl_gym.likelihood import AnswerFormat
 
 __all__ = ["Crowd", "ItemsFit", "ItemsPart", "ItemsPrior"]
 
@@ -159,7 +160,7 @@ class ItemsPrior(TastePrior):
         mapped: Number of items, the last ones of ``features``, where these are the landmarks of such a prior.
 
     Raises:
-        ValueError: As for `BlocksPrior`.
+        ValueError: As for `BlocksPrior`, or more items than `MOST_ITEMS`.
     """
 
     label, file = "items", "population.safetensors"
@@ -178,6 +179,11 @@ class ItemsPrior(TastePrior):
         known = 0 if mapped is None else len(rows) - mapped
         if not known:
             rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+        if len(rows) - known > MOST_ITEMS:
+            raise ValueError(
+                f"Expected a pool of at most {MOST_ITEMS:,} items with the prior 'items', got {len(rows) - known:,}; "
+                "people can't be asked about so many. Take another prior"
+            )
         self._blocks = BlocksPrior(
             rows[:known] if known else rows, blocks=blocks, power=power, components=components, mapped=known > 0
         )
@@ -264,7 +270,7 @@ class ItemsPrior(TastePrior):
             parts = (*self._parts[:-1], slice(self.own.start, len(used)))
             search = ScalesOfBlocks(differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO)
             scales = search.climb(self._typical)
-            under = WhitenedAnswers(differences, offsets, _diagonal(self._variances(scales)[used]))
+            under = WhitenedAnswers(differences, offsets, GaussianPrior.diagonal(self._variances(scales)[used]))
             alone = self._whole(*under.estimate(1.0)[::2], scales, used)
             if self.crowd is None:
                 return ItemsFit((alone,), np.ones(1))
@@ -275,10 +281,6 @@ class ItemsPrior(TastePrior):
             unlike = np.logaddexp.reduce(weights - np.logaddexp.reduce(weights) + logs)
             shares = softmax([np.log1p(-_UNLIKE) + others.log_evidence, np.log(_UNLIKE) + unlike])
             return ItemsFit((others, alone), np.asarray(shares))
-
-    def fit_planned(self, terms: Terms) -> Posterior:
-        """``fit(terms).planned``."""
-        return self.fit(terms).planned
 
     def described(self, fit: ItemsFit) -> Described:
         """By the shares of the blocks and of the deviations."""
@@ -294,19 +296,16 @@ class ItemsPrior(TastePrior):
 
     def _variances(self, scales: Floats) -> Floats:
         """Prior variances of all coordinates."""
-        variances = np.empty(self.dimension)
-        for part, scale in zip(self._parts, scales, strict=True):
-            variances[part] = scale
-        return variances
+        return np.repeat(scales, [part.stop - part.start for part in self._parts])
 
     def _gaussian(self, used: NDArray[np.intp]) -> GaussianPrior:
         """The prior of some coordinates, all features among them, before the answers of this person."""
         if self.crowd is None:
-            return _diagonal(self._variances(self._typical)[used])
+            return GaussianPrior.diagonal(self._variances(self._typical)[used])
         size, crowd = self.own.start, self.crowd
         items = used[size:] - size
         taste = GaussianPrior.from_covariance(crowd.covariance, crowd.taste)
-        deviations = _diagonal(crowd.deviation + crowd.variances[items])
+        deviations = GaussianPrior.diagonal(crowd.deviation + crowd.variances[items])
         precision = block_diag(taste.precision, deviations.precision)
         root = block_diag(taste.covariance_root(), deviations.covariance_root())
         return GaussianPrior.from_root(precision, root, np.append(crowd.taste, crowd.effects[items]))
@@ -325,11 +324,6 @@ class ItemsPrior(TastePrior):
         precision = partial(_scattered, small.precision, used, 1.0 / variances)
         whole = replace(found, theta=mean, precision=precision)
         return ItemsPart(whole, evidence, scales, Posterior.from_root(mean, root, precision))
-
-
-def _diagonal(variances: Floats) -> GaussianPrior:
-    """N(0, diag(variances))."""
-    return GaussianPrior.from_root(np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(len(variances)))
 
 
 def _scattered(matrix: Floats, used: NDArray[np.intp], diagonal: Floats) -> Floats:

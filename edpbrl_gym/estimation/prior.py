@@ -159,6 +159,11 @@ class GaussianPrior(TastePrior):
         return cls._made(precision.view(), mean.view(), np.zeros((len(root), 0)), log_determinant, root)
 
     @classmethod
+    def diagonal(cls, variances: Floats) -> GaussianPrior:
+        """N(0, diag(variances)), of variances > 0, (d,), which are not checked."""
+        return cls.from_root(np.diag(1.0 / variances), np.diag(np.sqrt(variances)), np.zeros(len(variances)))
+
+    @classmethod
     def from_embeddings(
         cls,
         features: ArrayLike,

@@ -40,12 +40,14 @@ class PriorEntry(NamedTuple):
         path: "package.module:name" of what makes the prior of the embeddings of a vocabulary, (N, d).
         needs_words: Whether features that are no embeddings of words will not do, such as attributes of options.
         uses_features: Whether it depends on them at all, beyond their number d.
+        of_options: Whether it is about the options that may be asked about, even where these are made of tokens.
         needs: Optional packages that it imports.
     """
 
     path: str
     needs_words: bool = False
     uses_features: bool = True
+    of_options: bool = False
     needs: tuple[str, ...] = ()
 
 
@@ -54,7 +56,7 @@ PRIORS: dict[str, PriorEntry] = {
     "embeddings": PriorEntry(f"{_ROOM}.scaled_prior:embeddings_prior", True),
     "ridge": PriorEntry(f"{_ROOM}.scaled_prior:ridge_prior", uses_features=False),
     "blocks": PriorEntry(f"{_ROOM}.blocks:BlocksPrior", True),
-    "items": PriorEntry(f"{_ROOM}.items:ItemsPrior", True),
+    "items": PriorEntry(f"{_ROOM}.items:ItemsPrior", True, of_options=True),
     "gp": PriorEntry(f"{_ROOM}.gaussian_process:GaussianProcessPrior", True, needs=("sklearn",)),
 }
 

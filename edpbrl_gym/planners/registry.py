@@ -206,6 +206,11 @@ def make_planner(
             chosen_prior = cls.default_prior(tokens, blocks, pool=len(vocabulary.sizes) == 1)
         else:
             chosen_prior = make_prior(prior, tokens, blocks=blocks)
+        if chosen_prior.own is not None and len(vocabulary.sizes) > 1:
+            raise ValueError(
+                f"Expected a pool, a vocabulary of one step, with a prior about its items, got {len(vocabulary.sizes)} "
+                "steps; take another prior"
+            )
         shared["prior"] = chosen_prior.with_words(lambda: VocabularyPrior(tokens))
     planner = cls(**{key: value for key, value in shared.items() if key in wanted}, **chosen)
     if name in PLANNERS:

@@ -209,3 +209,27 @@ def test_a_design_takes_the_covariance_of_the_population(words, study, populatio
     assert document["population_fingerprint"] == found.fingerprint
     with np.load(out / "agent" / "matrices.npz") as data:
         np.testing.assert_array_equal(data["prior_precision"], found.gaussian.precision)
+
+
+def test_what_people_like_in_each_item_starts_the_next_person(study, tmp_path, capsys):
+    from edpbrl_gym.estimation.items import ItemsPrior
+    from edpbrl_gym.estimation.priors import load_prior
+
+    out = tmp_path / "population.safetensors"
+    given = ["fit-population", str(study / "people"), *OWN, "--kind", "items", "--out", str(out)]
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert f"{PEOPLE} with" in said and "shared by all" in said and f"--prior {out}" in said
+    prior = load_prior(out)
+    assert isinstance(prior, ItemsPrior) and prior.crowd.people == PEOPLE and prior.crowd.seen.min() == PEOPLE
+    assert prior.provenance["encoder"] == OWN[1]
+    taste = tmp_path / "taste.safetensors"
+    assert main(["estimate", str(study / "new.csv"), *OWN, "--prior", str(out), "--out", str(taste)]) == 0
+    said = capsys.readouterr().out
+    assert "like the others" in said and f"{PEOPLE} other people" in said
+    assert len(load_taste(taste).theta) == prior.dimension
+    # what needs a population of tastes, or can't be done with items, says so in one line
+    assert main(["design", "--prior", str(out), "--out", str(tmp_path / "design")]) != 0
+    assert "population of tastes" in capsys.readouterr().err
+    refused(capsys, [*given, "--base", "identity"], 2, "no --base and no --vocabulary with --kind items")
+    refused(capsys, [*given[:4], "--update", str(out), "--out", str(out)], 1, "population of tastes")

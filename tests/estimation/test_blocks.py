@@ -83,7 +83,7 @@ def test_a_block_of_noise_gets_a_small_scale_and_costs_little():
     np.testing.assert_allclose(other.shares[::-1], fit.shares, rtol=0.02)
     scores = prior.feature_map(np.concatenate([held, rows(100, 30, 5)], axis=1) / np.sqrt(2)) @ fit.estimate.theta
     assert np.corrcoef(scores, held @ theta)[0, 1] > 0.9
-    planned = prior.fit_planned(answer_terms((prior.feature_map(data[0]), data[1])))
+    planned = prior.fit(answer_terms((prior.feature_map(data[0]), data[1]))).planned
     np.testing.assert_allclose(planned.mean, fit.estimate.theta)
     title, facts, _ = prior.described(fit)
     assert title.startswith("blocks of features (10 features 9") and facts["prior"] == "blocks"

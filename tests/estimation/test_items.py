@@ -191,3 +191,14 @@ def test_the_start_is_what_others_said():
     np.testing.assert_allclose(start.mean, empty.parts[0].mean, atol=1e-9)
     np.testing.assert_allclose(start.covariance(), empty.parts[0].posterior.covariance(), atol=1e-9)
     assert multivariate_normal(start.mean, start.covariance()).pdf(start.mean) > 0
+
+
+def test_pools_that_are_too_large_and_prompts_of_several_steps_are_refused():
+    from edpbrl_gym.planners import TokenFeatures, make_planner
+    from edpbrl_gym.vocabulary import Vocabulary
+
+    with pytest.raises(ValueError, match="at most 2,000 items with the prior 'items', got 2,001"):
+        ItemsPrior(pool(2001, 2))
+    words = Vocabulary(("a", "b"), (("x", "y"), ("z", "w")))
+    with pytest.raises(ValueError, match="a pool, a vocabulary of one step"):
+        make_planner("adaptive", words, TokenFeatures(words, pool(4, 2)), prior="items", num_options=2)

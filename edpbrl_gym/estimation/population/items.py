@@ -56,7 +56,7 @@ class _Person:
     utilities: Floats | None = None
 
     def observed(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-        """The score at the mean of a Gaussian prior, T (m, m), and T m + g, (m,), after a mode by Newton's method."""
+        """T, (m, m), and T mean + g, (m,), at the mode under the prior N(mean, covariance) of the utilities."""
         root = np.linalg.cholesky(covariance)
         shift = self.rows @ mean
         start = np.zeros(len(mean))
