@@ -36,6 +36,13 @@ def local(tmp_path_factory):
 
 
 @pytest.fixture
+def ordered(tmp_path):
+    """Two workers that begin calls in the order in which they get them."""
+    with local_cluster(tmp_path / "single", n_workers=2, threads_per_worker=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
 def settings(tmp_path):
     (tmp_path / "place").mkdir()
     return TinySettings(str(tmp_path / "place"))
@@ -140,11 +147,11 @@ INTERRUPTED = """
 """
 
 
-def test_ctrl_c_drops_what_has_not_begun_and_keeps_what_is_finished(local, settings, expected, tmp_path):
+def test_ctrl_c_drops_what_has_not_begun_and_keeps_what_is_finished(ordered, settings, expected, tmp_path):
     gate = Path(settings.place) / "wait"
     gate.touch()
     out = tmp_path / "run"
-    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), local.scheduler_address, settings.place, str(out)]
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), ordered.scheduler_address, settings.place, str(out)]
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
@@ -156,7 +163,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_keeps_what_is_finished(local, setti
         process.kill()
         process.wait()
     assert process.returncode == 130 and said.strip().splitlines()[-1].startswith("edpbrl: interrupted"), said
-    wait_for(lambda: not local.scheduler.tasks)
+    wait_for(lambda: not ordered.scheduler.tasks)
     finished = part_times(out)
     assert set(finished) == {"unit-0.parquet", "unit-1.parquet"}
     gate.unlink()
