@@ -92,6 +92,15 @@ def minilm(embedding_cache) -> TextEncoder:
     return load_encoder("minilm", cache_folder=embedding_cache)
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """The one browser of this process: there can be no second one beside it."""
+    from tests.helpers.browser import chromium
+
+    with chromium() as started:
+        yield started
+
+
 # folders that tests only read
 
 

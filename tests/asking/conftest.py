@@ -1,18 +1,10 @@
-"""A browser for all tests, and `edpbrl ask` about painted pictures of a small vocabulary."""
+"""`edpbrl ask` about painted pictures of a small vocabulary."""
 
 import pytest
 
 from tests.helpers.small_vocabulary import write_embedded
 
 PAINTED = "tests.helpers.painted:Painted"
-
-
-@pytest.fixture(scope="session")
-def browser():
-    from tests.helpers.browser import chromium
-
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

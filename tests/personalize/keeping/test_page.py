@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from edpbrl_gym.personalize.keeping import PagePrompt, PageWords, write_page
-from tests.helpers import browser
+from tests.helpers.browser import PHONE, Reader, missing
 
 NASTY = "<script>alert(1)</script>, \"'quoted'\" & {{brace}} </style> -->"
 PROMPTS = [f"a lighthouse, {NASTY}", "a lighthouse, gouache, gold", "منارة على جرف"]
@@ -38,41 +38,40 @@ def page(tmp_path_factory):
     return write_page(path, prompts, title=f"a lighthouse {NASTY}", words=WORDS, questions=1, learnt="By rating.")
 
 
-@pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
-def test_in_a_browser_it_needs_nothing_else_and_everything_works(page):
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_in_a_browser_it_needs_nothing_else_and_everything_works(browser, page):
     from axe_playwright_python.sync_playwright import Axe
 
-    looks = [("light", {"viewport": {"width": 1280, "height": 800}}), ("dark", browser.PHONE)]
-    with browser.chromium() as chromium:
-        for colours, options in looks:
-            reader = browser.Reader(chromium, page.as_uri(), color_scheme=colours, **options)
-            asked: list[str] = []
-            reader.page.on("request", lambda request, asked=asked: asked.append(request.url))
-            reader.go("")
-            assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
-            assert reader.page.locator(".prompt").all_text_contents() == PROMPTS
-            assert reader.page.locator("h1").text_content() == f"a lighthouse {NASTY}"
-            assert reader.page.eval_on_selector_all("img", "all => all.every(one => one.naturalWidth > 0)")
-            found = Axe().run(reader.page).response["violations"]
-            assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
-            wide = reader.page.evaluate("document.documentElement.scrollWidth > innerWidth")
-            assert not wide
-            reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
-            reader.page.locator("li:nth-child(2) button").press("Enter")
-            reader.page.get_by_role("status").filter(has_text="Copied").wait_for(state="attached")
-            assert reader.page.evaluate("navigator.clipboard.readText()") == PROMPTS[1]
-            reader.page.get_by_role("button", name="Copy all prompts").click()
-            reader.page.wait_for_function("navigator.clipboard.readText().then(text => text.includes('\\n'))")
-            assert reader.page.evaluate("navigator.clipboard.readText()").split("\n") == PROMPTS
-            assert not reader.complaints
-            reader.close()
-        plain = browser.Reader(chromium, page.as_uri(), java_script_enabled=False)
-        plain.go("")
-        assert plain.page.locator("button:visible").count() == 0
-        assert plain.page.locator("table").inner_text().split() == (
-            "Liked Not liked Medium gouache <b>ink</b> 3D render Mood nothing is sure tense".split()
-        )
-        plain.close()
+    looks = [("light", {"viewport": {"width": 1280, "height": 800}}), ("dark", PHONE)]
+    for colours, options in looks:
+        reader = Reader(browser, page.as_uri(), color_scheme=colours, **options)
+        asked: list[str] = []
+        reader.page.on("request", lambda request, asked=asked: asked.append(request.url))
+        reader.go("")
+        assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+        assert reader.page.locator(".prompt").all_text_contents() == PROMPTS
+        assert reader.page.locator("h1").text_content() == f"a lighthouse {NASTY}"
+        assert reader.page.eval_on_selector_all("img", "all => all.every(one => one.naturalWidth > 0)")
+        found = Axe().run(reader.page).response["violations"]
+        assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+        wide = reader.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide
+        reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        reader.page.locator("li:nth-child(2) button").press("Enter")
+        reader.page.get_by_role("status").filter(has_text="Copied").wait_for(state="attached")
+        assert reader.page.evaluate("navigator.clipboard.readText()") == PROMPTS[1]
+        reader.page.get_by_role("button", name="Copy all prompts").click()
+        reader.page.wait_for_function("navigator.clipboard.readText().then(text => text.includes('\\n'))")
+        assert reader.page.evaluate("navigator.clipboard.readText()").split("\n") == PROMPTS
+        assert not reader.complaints
+        reader.close()
+    plain = Reader(browser, page.as_uri(), java_script_enabled=False)
+    plain.go("")
+    assert plain.page.locator("button:visible").count() == 0
+    assert plain.page.locator("table").inner_text().split() == (
+        "Liked Not liked Medium gouache <b>ink</b> 3D render Mood nothing is sure tense".split()
+    )
+    plain.close()
 
 
 def test_what_is_written(page):

@@ -87,12 +87,3 @@ def gate(monkeypatch):
     monkeypatch.setattr("edpbrl_gym.study.style.make_style", wait)
     yield opened
     opened.set()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """One browser for all tests."""
-    from tests.helpers.browser import chromium
-
-    with chromium() as started:
-        yield started
