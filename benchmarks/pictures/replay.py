@@ -18,6 +18,7 @@ from edpbrl_gym.likelihood.rating import Like, Rating
 
 ANSWERS = (0, 3, 6, 10, 15, 20, 40)
 _BEST = 10  # items that an estimate chooses
+_GUESSED = 400  # further questions of four held-out items, whose answers are predicted
 
 
 class Form(NamedTuple):
@@ -125,6 +126,7 @@ def judge(belief: Belief, rater: Rater) -> dict[str, float]:
     """How well held-out items are predicted.
 
     - accuracy: share of their pairs with different ratings that the scores order rightly, half of equal scores;
+    - hit: share of random questions of four in which an item with the highest rating has the highest score;
     - regret: mean rating of the ten best less that of the ten with the highest scores (random among equal ones), in
       standard deviations of the person's ratings;
     - predicted: the accuracy that the belief expects; log_probability: of the order of a pair.
@@ -135,10 +137,14 @@ def judge(belief: Belief, rater: Rater) -> dict[str, float]:
     chances = belief.preferred(better, worse)
     held, ratings = rater.held_out, rater.ratings[rater.held_out]
     shuffled = generator(0, "pictures", "ten best", rater.place).permutation(len(held))
+    fours = generator(0, "pictures", "hit", rater.place).random((_GUESSED, len(held))).argsort(axis=1)[:, :4]
+    guess = np.round(belief.scores[held], 9)[fours].argmax(axis=1)
+    highest = ratings[fours] == ratings[fours].max(axis=1, keepdims=True)
     chosen = shuffled[np.argsort(-np.round(belief.scores[held][shuffled], 9), kind="stable")[:_BEST]]
     lost = np.sort(ratings)[::-1][:_BEST].mean() - ratings[chosen].mean()
     return {
         "accuracy": float(np.where(tie, 0.5, lead > 0).mean()) if len(lead) else np.nan,
+        "hit": float(highest[np.arange(_GUESSED), guess].mean()),
         "regret": float(lost / rater.ratings.std()),
         "predicted": float(np.maximum(chances, 1.0 - chances).mean()) if len(lead) else np.nan,
         "log_probability": float(np.log(np.maximum(chances, 1e-12)).mean()) if len(lead) else np.nan,

@@ -15,6 +15,7 @@ from edpbrl_gym.reporting.tables import TextTable
 
 MEASURES = {
     "accuracy": "share of pairs of held-out items ordered rightly",
+    "hit": "share of best-of-4 questions about held-out items predicted rightly",
     "regret": "regret of the ten best, in standard deviations of the person's ratings",
     "error": "predicted minus observed share of pairs ordered rightly",
     "log_probability": "log probability of the order of a pair",

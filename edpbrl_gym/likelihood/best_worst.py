@@ -85,6 +85,10 @@ class BestWorst(AnswerFormat):
             weights += best[:, option, None, None] * choice_weights(worst[:, option])
         return weights
 
+    def picks(self, num_options: int) -> tuple[int, ...]:
+        """The best, and the worst of the others."""
+        return (1, -1)
+
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
         """One answer per question. With ``uniforms=None``: largest and smallest utility, ties by the lowest index.
 

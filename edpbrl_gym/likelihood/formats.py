@@ -160,6 +160,13 @@ class AnswerFormat(ABC):
     def sample(self, options: ArrayLike, theta: ArrayLike, uniforms: ArrayLike | None) -> list[Response]:
         """One answer per question from the draws ``uniforms`` (n,) in [0, 1); None gives the most probable answers."""
 
+    def picks(self, num_options: int) -> tuple[int, ...]:
+        """The choices that an answer consists of, each among the options not yet picked: 1 for a best, -1 for a worst.
+
+        Planners value a question by them where ``relative``. Ties are taken for choices.
+        """
+        return (1,)
+
     def mistaken(self, answer: Response, num_options: int, draw: float) -> Response:
         """A uniformly drawn other answer, but no tie, from a draw in [0, 1)."""
         others = [one for one in self.outcomes(num_options) if one != answer and one.kind != "tie"]

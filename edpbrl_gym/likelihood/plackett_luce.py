@@ -131,6 +131,10 @@ class PlackettLuce(AnswerFormat):
             )
         return _staged_weights(checked, stages)
 
+    def picks(self, num_options: int) -> tuple[int, ...]:
+        """The best of those that are left, again and again."""
+        return (1,) * self._stages(num_options)
+
     def mistaken(self, answer: Response, num_options: int, draw: float) -> Response:
         """A uniformly drawn other order of as many options, by its number: the orders are not listed."""
         length = len(answer.order)

@@ -50,6 +50,10 @@ class Ranking(PlackettLuce):
             )
         return num_options - 1
 
+    def picks(self, num_options: int) -> tuple[int, ...]:
+        """The best of those that are left, until one is left."""
+        return (1,) * (num_options - 1)
+
     def outcomes(self, num_options: int) -> tuple[Response, ...]:
         """The K! rankings in lexicographic order, K <= 8."""
         count = check_count(num_options, "num_options", minimum=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
@@ -44,6 +45,7 @@ _SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gai
 _POOL_SWEEPS = 50
 _POOL_DRAWS = 64
 _RIVALS = 128  # draws, of each of which an item is the best
+_MOST_SETS = 40  # of options that may be left, whose probabilities value a question
 _LARGE = 2000  # tokens of a step above which the search is among shortlists of them
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 
@@ -65,6 +67,9 @@ class AdaptivePlanner(TrackedPlanner):
 
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
+
+    An answer of several choices, such as a ranking, is worth the Fisher information of its own format ("mutual": that of
+    its first choice); of a long ranking so many first choices count as 40 sets of options allow.
 
     Of a format whose answers are about each option by itself (ratings) K may be 1; its acquisition functions are those
     of `SeparateOptions`, by default the mutual information: the Fisher information takes the thresholds for known, and
@@ -93,7 +98,7 @@ class AdaptivePlanner(TrackedPlanner):
             deviations), "information" in prompts of several steps.
         draws: M; 0 takes theta_hat alone. None: 64 to learn on a pool, else 16.
         starts: Random starts of the search for each question, of which the best result counts. None: 32 / K to learn on
-            a pool (fewer on one of over 625 K items), else one.
+            a pool (one where K is 1, fewer for answers of several choices, and on one of over 625 K items), else one.
         model: Format of the answers.
         restrictions: Which tokens may appear together; None: options of a question are distinct. A base shared by all
             episodes is drawn with the first question unless it is fixed.
@@ -140,7 +145,14 @@ class AdaptivePlanner(TrackedPlanner):
         pool = len(self.sizes) == 1 and mode == "learn"
         self.score: Score = _default_score(prior, pool, draws, self.model) if score is None else score
         self.draws = (_POOL_DRAWS if pool else 16) if draws is None else draws
-        many = max(1, min(32 // self.num_options, _POOL_TOKENS // self.sizes[0])) if pool else 1
+        self._picks = _told(self.model, self.num_options) if self.model.relative else ()
+        many = (
+            max(1, min(32 // self.num_options // max(1, len(self._picks)), _POOL_TOKENS // self.sizes[0]))
+            if pool
+            else 1
+        )
+        if not self.model.relative and self.num_options == 1:
+            many = 1  # whose search tries every item
         self.starts = many if starts is None else starts
         self._sweeps = _POOL_SWEEPS if pool else _SWEEPS
         self.memory = memory
@@ -291,7 +303,7 @@ class AdaptivePlanner(TrackedPlanner):
             if self.prior.own is None or not self.model.relative:
                 return ExpectedBest(draws)
             rivals = _rivals(self._tokens[0], posterior.draws(_RIVALS, rng), self.prior.own)
-            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals)
+            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals, picks=self._picks)
         if not self.model.relative:
             kind = "variance" if self._lowers_variance else self.score
             format, root = self._taste.format, posterior.inverse_factor
@@ -299,8 +311,8 @@ class AdaptivePlanner(TrackedPlanner):
         if self.score == "mutual":
             return MutualInformation(draws)
         if self.score == "information":
-            return ExpectedInformation(draws, posterior.inverse_factor)
-        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
+            return ExpectedInformation(draws, posterior.inverse_factor, picks=self._picks)
+        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts, picks=self._picks)
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""
@@ -340,6 +352,12 @@ def _default_score(prior: TastePrior, pool: bool, draws: int | None, model: Answ
     if prior.own is not None:  # not the variances of deviations, which say nothing about other items
         return "variance"
     return "trace" if pool else "information"
+
+
+def _told(model: AnswerFormat, num_options: int) -> tuple[int, ...]:
+    """The first choices of an answer, as many as leave at most ``_MOST_SETS`` sets with a given option."""
+    picks, sets = model.picks(num_options), np.cumsum([math.comb(num_options - 1, n) for n in range(num_options - 1)])
+    return picks[: max(1, int(np.count_nonzero(sets <= _MOST_SETS)))]
 
 
 _Lists = dict[int, Shortlists]
