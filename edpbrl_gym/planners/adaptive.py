@@ -68,8 +68,8 @@ class AdaptivePlanner(TrackedPlanner):
     Where questions compare complete prompts (`PromptFeatures`), the K prompts of an episode are planned together before
     its first step, by coordinate exchange over all their tokens (`search_prompts`); later steps follow the plan.
 
-    An answer of several choices, such as a ranking, is worth the Fisher information of its own format ("mutual": that of
-    its first choice); of a long ranking so many first choices count as 40 sets of options allow.
+    An answer of several choices, such as a ranking, is worth the Fisher information of its own format; under "mutual"
+    its first choice counts alone. Of a long ranking so many first choices count as 40 sets of options allow.
 
     Of a format whose answers are about each option by itself (ratings) K may be 1; its acquisition functions are those
     of `SeparateOptions`, by default the mutual information: the Fisher information takes the thresholds for known, and
