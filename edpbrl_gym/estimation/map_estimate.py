@@ -327,10 +327,14 @@ def _own_values(terms: Terms) -> Floats:
     """The own parameters, (e,), estimated beside theta under the likeliest ridge; without answers their prior means."""
     if not len(terms):
         return terms.own[:, 0]
-    best, values, size = -np.inf, terms.own[:, 0], terms.dimension - len(terms.own)
+    differences, offsets = _differences(terms)
+    used = differences.any(axis=(0, 1))  # others are independent of all answers: of many items, of those never shown
+    used[terms.dimension - len(terms.own) :] = True
+    differences = differences[:, :, used]
+    best, values, size = -np.inf, terms.own[:, 0], differences.shape[2] - len(terms.own)
     for ridge in _RIDGES:
         found = _solve(
-            *_differences(terms), _with_own(GaussianPrior.isotropic(size, ridge), terms.own),
+            differences, offsets, _with_own(GaussianPrior.isotropic(size, ridge), terms.own),
             tolerance=1e-8, max_iterations=100, start=None,
         )  # fmt: skip
         evidence = found.log_posterior + 0.5 * (size * np.log(ridge) - np.linalg.slogdet(found.precision)[1])

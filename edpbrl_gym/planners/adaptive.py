@@ -27,6 +27,7 @@ from edpbrl_gym.planners.scores import (
     QuestionScore,
 )
 from edpbrl_gym.planners.separate import SeparateOptions
+from edpbrl_gym.planners.sequences import SequentialChoices
 from edpbrl_gym.planners.shortlist import Knowledge, Shortlists
 from edpbrl_gym.planners.tracking import TasteTracker, TrackedPlanner, check_prefixes, endings
 
@@ -303,16 +304,19 @@ class AdaptivePlanner(TrackedPlanner):
             if self.prior.own is None or not self.model.relative:
                 return ExpectedBest(draws)
             rivals = _rivals(self._tokens[0], posterior.draws(_RIVALS, rng), self.prior.own)
-            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals, picks=self._picks)
+            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals)
         if not self.model.relative:
             kind = "variance" if self._lowers_variance else self.score
             format, root = self._taste.format, posterior.inverse_factor
             return SeparateOptions(draws, format, root, score=kind, contrasts=self._contrasts)
         if self.score == "mutual":
             return MutualInformation(draws)
+        if len(self._picks) > 1:
+            kind, root = "variance" if self._lowers_variance else self.score, posterior.inverse_factor
+            return SequentialChoices(draws, self._picks, root, score=kind, contrasts=self._contrasts)
         if self.score == "information":
-            return ExpectedInformation(draws, posterior.inverse_factor, picks=self._picks)
-        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts, picks=self._picks)
+            return ExpectedInformation(draws, posterior.inverse_factor)
+        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""

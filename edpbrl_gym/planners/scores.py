@@ -13,9 +13,6 @@ option costs a few products and n determinants of size K - 1.
 
 With s = p_m(a) for a candidate, the other options keep their relative shares q_m, p_m(j) = (1 - s) q_m(j), so that
 every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
-
-An answer that consists of several choices, each among the options not yet picked (`AnswerFormat.picks`), has for W the
-sum over the sets that may be left of the probability that they are, times the set's own diag(p) - p p'.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm, strmm
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from edpbrl_gym._arrays import Floats
 
@@ -107,13 +104,11 @@ class _InformationScore(QuestionScore):
     Args:
         draws: theta_m, (M, d).
         root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
-        picks: The choices of an answer (`AnswerFormat.picks`), fewer than K.
     """
 
-    def __init__(self, draws: Floats, root: Floats, *, picks: tuple[int, ...] = (1,)) -> None:
+    def __init__(self, draws: Floats, root: Floats) -> None:
         super().__init__(draws)
         self._root = self._cast = root  # the cast has the type of the tokens
-        self._picks = picks
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         super().prepare(tokens, offsets)
@@ -143,8 +138,6 @@ class _InformationScore(QuestionScore):
 
     def _weights(self, question: NDArray[np.int64], lane: int) -> Floats:
         """W_a with each replacement, (K - 1, K - 1, n)."""
-        if self._picks != (1,):
-            return self._weights_of_picks(self._others(question, lane), lane)
         share, q = self._shares(question, lane)
         complement = 1.0 - share
         mean = q / len(self.draws)
@@ -154,45 +147,6 @@ class _InformationScore(QuestionScore):
         weights[diagonal, diagonal] += mean @ complement.T
         return np.asarray(weights)
 
-    def _weights_of_picks(self, others: Floats, lane: int) -> Floats:
-        """W_a with each replacement, from the utilities of the other options, (K - 1, M).
-
-        Of the sets of others that may be left there is the probability that they are, (n, M): with a, and without it.
-        """
-        own = self._utilities + self._offset_utilities[lane]
-        count, size = len(others), len(own)
-        weights = np.zeros((count, count, size))
-        beside: dict[tuple[int, ...], Floats] = {tuple(range(count)): np.ones_like(own)}
-        without: dict[tuple[int, ...], Floats] = {}
-        for number, sign in enumerate(self._picks):
-            left_beside: dict[tuple[int, ...], Floats] = {}
-            left_without: dict[tuple[int, ...], Floats] = {}
-            for members in dict.fromkeys((*beside, *without)):
-                values = sign * others[list(members)]
-                top = logsumexp(values, axis=0)
-                q, diagonal = np.exp(values - top), np.arange(len(members))
-                pairs = q[:, None] * q[None]
-                found = np.zeros((len(members), len(members), size))
-                reached = []
-                if members in beside:
-                    share = expit(sign * own - top)
-                    rest = beside[members] * (1.0 - share)
-                    found -= np.tensordot(pairs, (rest * (1.0 - share)).T, 1)
-                    found[diagonal, diagonal] += q @ rest.T
-                    _add(left_without, members, beside[members] * share)
-                    reached.append((left_beside, rest))
-                if members in without:
-                    found -= np.tensordot(pairs, without[members].T, 1)
-                    found[diagonal, diagonal] += q @ without[members].T
-                    reached.append((left_without, without[members]))
-                weights[np.ix_(members, members)] += found
-                if number + 1 < len(self._picks) and len(members) > 1:
-                    for place in range(len(members)):
-                        for left, chance in reached:
-                            _add(left, members[:place] + members[place + 1 :], chance * q[place])
-            beside, without = left_beside, left_without
-        return np.asarray(weights / len(self.draws))
-
 
 class ExpectedInformation(_InformationScore):
     """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det J.
@@ -200,7 +154,6 @@ class ExpectedInformation(_InformationScore):
     Args:
         draws: theta_m, (M, d).
         root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
-        picks: The choices of an answer (`AnswerFormat.picks`), fewer than K.
     """
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -224,13 +177,10 @@ class ExpectedVariance(_InformationScore):
         draws: theta_m, (M, d).
         root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
         contrasts: B, (d, r); None: I.
-        picks: The choices of an answer (`AnswerFormat.picks`), fewer than K.
     """
 
-    def __init__(
-        self, draws: Floats, root: Floats, *, contrasts: Floats | None = None, picks: tuple[int, ...] = (1,)
-    ) -> None:
-        super().__init__(draws, root, picks=picks)
+    def __init__(self, draws: Floats, root: Floats, *, contrasts: Floats | None = None) -> None:
+        super().__init__(draws, root)
         self._contrasts = contrasts
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
@@ -360,10 +310,6 @@ def _inverse(factor: Floats) -> Floats:
         for j in range(i):
             result[i, j] = -(factor[i, j:i] * result[j:i, j]).sum(axis=0) * result[i, i]
     return result
-
-
-def _add(table: dict[tuple[int, ...], Floats], members: tuple[int, ...], chance: Floats) -> None:
-    table[members] = table[members] + chance if members in table else chance
 
 
 def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:

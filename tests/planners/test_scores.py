@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.estimation import Posterior
-from edpbrl_gym.likelihood import BestWorst, PartialRanking, Ranking
 from edpbrl_gym.likelihood.choice import choice_probabilities, fisher_information
 from edpbrl_gym.planners.exchange import exchange
 from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
@@ -77,28 +76,6 @@ def test_replacements_are_the_values_of_the_changed_questions(name, seed, option
     case = Case(seed, options=options, draws=draws)
     found = case.score(name).replacements(case.chosen, case.lane)
     np.testing.assert_allclose(found, case.replaced(name), rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("format", [BestWorst(), Ranking(), PartialRanking(2)])
-@given(seed=st.integers(0, 10_000), options=st.integers(3, 6), draws=st.integers(1, 4))
-@settings(max_examples=20)
-def test_several_choices_have_the_information_of_their_format(format, seed, options, draws):
-    case = Case(seed, options=options, draws=draws)
-    root = Posterior(np.zeros(len(case.precision)), case.precision).inverse_factor
-    picks = format.picks(options)
-    information = ExpectedInformation(case.draws, root, picks=picks)
-    variance = ExpectedVariance(case.draws, root, contrasts=case.contrasts, picks=picks)
-    expected = []
-    for token in range(len(case.tokens)):
-        case.chosen[case.lane] = token
-        shown = case.tokens[case.chosen] + case.offsets
-        after = case.precision + np.mean([format.information(shown[None], theta) for theta in case.draws], axis=0)
-        gain = np.linalg.slogdet(after)[1] - np.linalg.slogdet(case.precision)[1]
-        taken_off = np.linalg.inv(case.precision) - np.linalg.inv(after)
-        expected.append((gain, np.trace(case.contrasts.T @ taken_off @ case.contrasts)))
-    for score, values in zip((information, variance), np.transpose(expected), strict=True):
-        score.prepare(case.tokens, case.offsets)
-        np.testing.assert_allclose(score.replacements(case.chosen, case.lane), values, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", SCORES)
