@@ -17,7 +17,7 @@ class Options:
 
     settings: OmitArgPrefixes[PeopleSettings] = field(default_factory=PeopleSettings)
     estimator: tuple[str, ...] = DEFAULTS
-    """ridge100, ridge1, ridge-fit, population-gaussian, -factors."""
+    """ridge100, ridge1, alone, population-gaussian, -factors."""
     place: OmitArgPrefixes[Place] = field(default_factory=Place)
 
 

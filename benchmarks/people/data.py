@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,8 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym.comparisons.long_tables import read_long
 from edpbrl_gym.comparisons.tables import read_table
 from edpbrl_gym.likelihood import Terms
+
+Group = Literal["development", "reported", "all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +133,10 @@ class Fold:
     new: tuple[NewPerson, ...]  # the people of this fold that are replayed
 
 
-def make_fold(people: People, number: int, *, folds: int, most: int, held_out: int) -> Fold:
+def make_fold(people: People, number: int, *, folds: int, most: int, held_out: int, group: Group = "all") -> Fold:
     """One of the folds over people, of whom at most ``most`` are replayed; each needs a question more than held out.
+
+    Constants of the library may be set on two fifths of all people, the development group.
 
     Raises:
         ValueError: There are fewer people than folds, or nobody in the fold has enough questions.
@@ -142,7 +147,10 @@ def make_fold(people: People, number: int, *, folds: int, most: int, held_out: i
         )
     order = np.random.default_rng(0).permutation(len(people.people))
     members = np.array_split(order, folds)[number]
-    able = [int(place) for place in members if len(people.people[place]) > held_out]
+    everybody = np.random.default_rng(1).permutation(len(people.people)).tolist()
+    cut = round(0.4 * len(everybody))
+    chosen = set({"development": everybody[:cut], "reported": everybody[cut:], "all": everybody}[group])
+    able = [int(place) for place in members if place in chosen and len(people.people[place]) > held_out]
     if not able:
         raise ValueError(
             f"Expected people with more than {held_out} questions in fold {number} of {people.source}, where "

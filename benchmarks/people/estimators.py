@@ -11,15 +11,16 @@ import numpy as np
 from benchmarks.people.data import Person
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of
-from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
+from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior
 from edpbrl_gym.estimation.population import Population, fit_population
 from edpbrl_gym.estimation.population.model import Kind
+from edpbrl_gym.estimation.scaled_prior import of_attributes
 from edpbrl_gym.likelihood import Terms
 
 ESTIMATORS: dict[str, str] = {
     "ridge100": "no other people: ridge, lambda = 100 (the paper's)",
     "ridge1": "no other people: ridge, lambda = 1",
-    "ridge-fit": "no other people: ridge, lambda by the evidence of the person's own answers",
+    "alone": "no other people: the library's prior of attributes, its scale by the person's own answers",
     "population-gaussian": "a Gaussian of other people, by EM on their answers, with a fallback for who is unlike them",
     "population-factors": "other people's common directions, their number by held-out likelihood, with the fallback",
 }
@@ -63,7 +64,7 @@ def make_estimator(name: str, known: Sequence[Person], dimension: int) -> Estima
     check_choice_of(name, "estimator", tuple(ESTIMATORS))
     if name in POPULATIONS:
         return WithPopulation(fit_population([person.terms() for person in known], kind=POPULATIONS[name]))
-    return _Alone(GaussianPrior.isotropic(dimension, _RIDGES.get(name, 1.0)), by_evidence=name == "ridge-fit")
+    return _Alone(GaussianPrior.isotropic(dimension, _RIDGES.get(name, 1.0)), by_evidence=name == "alone")
 
 
 def averaged_over_draws(draws: Floats, options: Floats) -> Floats:
@@ -86,14 +87,14 @@ class _Alone:
 
     def plan(self, answers: Terms) -> Posterior:
         if self.by_evidence:
-            return Posterior.from_estimate(fit_prior(answers, base=self.prior).estimate)
+            return of_attributes(self.prior).fit(answers).planned
         return Posterior.from_estimate(estimate(answers, prior=self.prior))
 
     def fit(self, answers: Terms) -> Fit:
         if not len(answers):
             return Fit(self.prior.mean, Posterior(self.prior.mean, self.prior.precision).choice_probabilities)
         if self.by_evidence:  # the scale's uncertainty counts too
-            chosen = fit_prior(answers, base=self.prior)
+            chosen = of_attributes(self.prior).fit(answers)
             posterior = fit_posterior(answers, base=self.prior, start=chosen).posterior
             return Fit(chosen.estimate.theta, posterior.choice_probabilities)
         posterior = fit_posterior(answers, base=self.prior, scale=1.0, draws=2).posterior

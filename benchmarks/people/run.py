@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from benchmarks.kit.command import check_names, sorted_by
-from benchmarks.people.data import Fold, People, load_people, make_fold
+from benchmarks.people.data import Fold, Group, People, load_people, make_fold
 from benchmarks.people.estimators import ESTIMATORS, POPULATIONS, make_estimator
 from benchmarks.people.replay import RULES, replay
 from benchmarks.people.report import make_report
@@ -18,7 +18,7 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.experiments.framework import Experiment, Inputs, Run
 
-DEFAULTS = ("ridge100", "ridge1", "ridge-fit", "population-gaussian")
+DEFAULTS = ("ridge100", "ridge1", "alone", "population-gaussian")
 """Those that run unless others are named: factors take many times as long."""
 
 _FEWEST = 20  # other people of whom the library makes a population
@@ -35,6 +35,7 @@ class PeopleSettings:
     people_per_fold: int = 70  # most people of a fold that are replayed
     held_out: int = 4  # questions of each new person
     folds: int = 5  # over people; a population is learnt from all others
+    group: Group = "all"  # whose people are replayed: constants of the library were set on development people
 
     def __post_init__(self) -> None:
         for count in self.answers:
@@ -46,7 +47,9 @@ class PeopleSettings:
 
     def fold(self, people: People, number: int) -> Fold:
         """One of the folds."""
-        return make_fold(people, number, folds=self.folds, most=self.people_per_fold, held_out=self.held_out)
+        return make_fold(
+            people, number, folds=self.folds, most=self.people_per_fold, held_out=self.held_out, group=self.group
+        )
 
     def as_config(self) -> dict[str, Any]:
         """JSON-able; the data go by their fingerprints, which are added when they are loaded."""

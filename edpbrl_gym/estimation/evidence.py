@@ -44,6 +44,7 @@ _MOST_LAPLACE_SCALES, _MOST_SCALES = 40, 20  # tried in one climb
 _MANY = 10  # answers, from which on a flat evidence is worth a warning
 _NEGLIGIBLE = 0.02  # weight of a part below which a mixture is made without it
 _DRAWS = 256  # for the evidence of a part
+_SPREAD = 3.0  # standard deviation of log(scale) under its prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ class PriorFit:
         grid: Scales tried and the log evidence at each, (g, 2), in ascending order.
         at_bound: Whether the search ended at 1e-4 or 1e6 times the typical scale.
         typical_scale: Median of the prior on the scale.
+        log_spread: Standard deviation of log(scale) under that prior.
         flat: Whether the log evidence is the same within 1 nat at all scales tried, so that the answers say nothing
             about the scale, which is then that of its prior.
     """
@@ -69,6 +71,7 @@ class PriorFit:
     grid: Floats = field(default_factory=lambda: np.empty((0, 2)))
     at_bound: bool = False
     typical_scale: float = 1.0
+    log_spread: float = _SPREAD
     flat: bool = False
     hedged = 1  # no later parts
 
@@ -119,7 +122,8 @@ def fit_prior(
     base: GaussianPrior,
     model: AnswerFormat | None = None,
     typical_scale: float | None = None,
-    log_spread: float = 3.0,
+    strength: float = 1.0,
+    log_spread: float = _SPREAD,
     start: PriorFit | None = None,
 ) -> PriorFit:
     """Choose the scale of a prior by the evidence of the answers: theta ~ N(m, scale * C), C the base's covariance.
@@ -143,6 +147,7 @@ def fit_prior(
         base: Proper prior.
         model: Response model, as for :func:`~edpbrl_gym.estimation.estimate`.
         typical_scale: Median of the prior on the scale, > 0; None: from the size of the differences, as above.
+        strength: Factor of the median where it comes from the differences, > 0.
         log_spread: Standard deviation of log(scale) under that prior, > 0; ``numpy.inf`` turns the prior off.
         start: Earlier fit with the same base, for example before the last answers: the search starts at its scale
             and estimate.
@@ -158,7 +163,9 @@ def fit_prior(
         ValueError: An improper base, or data as for ``estimate``.
     """
     terms = answer_terms(data, model)
-    fit = search_prior(terms, base=base, typical_scale=typical_scale, log_spread=log_spread, start=start)
+    fit = search_prior(
+        terms, base=base, typical_scale=typical_scale, strength=strength, log_spread=log_spread, start=start
+    )
     if fit.flat and len(terms) >= _MANY:
         low, high = fit.grid[[0, -1], 0]
         warnings.warn(
@@ -175,13 +182,14 @@ def search_prior(
     *,
     base: GaussianPrior,
     typical_scale: float | None = None,
-    log_spread: float = 3.0,
+    strength: float = 1.0,
+    log_spread: float = _SPREAD,
     start: PriorFit | None = None,
 ) -> PriorFit:
     """`fit_prior` without its warning, for callers that fit after every answer."""
     if start is not None and typical_scale is None:
         typical_scale = start.typical_scale
-    search = ScaleSearch(terms, base, typical_scale, log_spread, _LAPLACE_PRECISION, _MOST_LAPLACE_SCALES)
+    search = ScaleSearch(terms, base, typical_scale, log_spread, _LAPLACE_PRECISION, _MOST_LAPLACE_SCALES, strength)
     answers = search.answers
     if start is not None:
         answers.start_at(start.estimate.theta)
@@ -196,6 +204,7 @@ def search_prior(
         grid=np.array(sorted(search.tried)),
         at_bound=at_bound,
         typical_scale=search.typical,
+        log_spread=log_spread,
         flat=search.flat,
     )
 
@@ -229,7 +238,7 @@ def fit_posterior(
     base: GaussianPrior,
     model: AnswerFormat | None = None,
     scale: float | None = None,
-    log_spread: float = 3.0,
+    log_spread: float | None = None,
     start: PriorFit | None = None,
     draws: int = 512,
 ) -> VariationalPosterior:
@@ -247,7 +256,8 @@ def fit_posterior(
         base: Proper prior.
         model: Response model.
         scale: Factor of the base's covariance, > 0; None: chosen by the evidence. 1.0 takes the prior as it is.
-        log_spread: Standard deviation of log(scale) under its prior, whose median is that of ``fit_prior``.
+        log_spread: Standard deviation of log(scale) under its prior, whose median is that of ``fit_prior``; None: that
+            of ``start``, or 3.
         start: Fit with the same base; None: the result of :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
         draws: Number of draws for importance sampling, >= 2.
 
@@ -256,6 +266,8 @@ def fit_posterior(
         ValueError: An improper base, a scale <= 0, or data as for :func:`~edpbrl_gym.estimation.evidence.fit_prior`.
     """
     typical = None if start is None else start.typical_scale
+    if log_spread is None:
+        log_spread = _SPREAD if start is None else start.log_spread
     terms = answer_terms(data, model)
     search = ScaleSearch(terms, base, typical, log_spread, _SCALE_PRECISION, _MOST_SCALES)
     num_draws = check_count(draws, "draws", minimum=2)

@@ -37,6 +37,7 @@ class ScaleSearch:
         log_spread: float,
         precision: float,
         max_evaluations: int,
+        strength: float = 1.0,
     ) -> None:
         differences, offsets = answer_differences(terms)
         if typical_scale is not None:
@@ -50,7 +51,7 @@ class ScaleSearch:
         if base.dimension != dimension:
             raise ValueError(f"Expected a base of dimension {dimension} (the options'), got {base.dimension}")
         self.answers = WhitenedAnswers(differences, offsets, base)
-        self.typical = self.answers.typical_scale if typical_scale is None else typical_scale
+        self.typical = strength * self.answers.typical_scale if typical_scale is None else typical_scale
         self._bounds = BOUNDS[0] * self.typical, BOUNDS[1] * self.typical
         self.tried: list[tuple[float, float]] = []
 

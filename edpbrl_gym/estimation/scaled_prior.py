@@ -17,7 +17,11 @@ from edpbrl_gym.estimation.prior import GaussianPrior, attribute_prior
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior
 from edpbrl_gym.likelihood import AnswerFormat
 
-__all__ = ["ScaledPrior", "attributes_prior", "embeddings_prior", "ridge_prior"]
+__all__ = ["ScaledPrior", "attributes_prior", "embeddings_prior", "of_attributes", "ridge_prior"]
+
+# the prior on the scale of a person's taste for attributes, in units of the typical one: its median, and the deviation
+# of its log, of the highest evidence for people who chose electricity contracts and credit cards (docs/people.md)
+_ATTRIBUTES, _ATTRIBUTES_SPREAD = 5.0, 1.5
 
 
 class ScaledPrior(TastePrior):
@@ -27,12 +31,22 @@ class ScaledPrior(TastePrior):
         base: N(m, C), proper.
         scale: S, > 0; None: from the answers.
         title: The prior in words.
+        strength: Where the scale comes from the answers, as ``log_spread`` an argument of `fit_prior`.
+        log_spread: See there.
         facts: About it, for the files of tastes.
     """
 
     def __init__(
-        self, base: GaussianPrior, scale: float | None = None, title: str = "a Gaussian prior", **facts: Any
+        self,
+        base: GaussianPrior,
+        scale: float | None = None,
+        title: str = "a Gaussian prior",
+        *,
+        strength: float = 1.0,
+        log_spread: float = 3.0,
+        **facts: Any,
     ) -> None:
+        self._hyperprior = {"strength": strength, "log_spread": log_spread}
         self.base, self.scale, self.title, self.facts = base, scale, title, {"prior": "gaussian", **facts}
         self.is_fixed = scale is not None  # type: ignore[misc]
 
@@ -48,7 +62,7 @@ class ScaledPrior(TastePrior):
     def fit(self, data: Data, *, model: AnswerFormat | None = None) -> PriorFit:
         """By `fit_prior`, or at the given scale."""
         if self.scale is None:
-            return fit_prior(data, base=self.base, model=model)
+            return fit_prior(data, base=self.base, model=model, **self._hyperprior)
         return replace(fit_given(data, self.base.scaled(self.scale), model=model), scale=self.scale)
 
     def described(self, fit: PriorFit) -> Described:
@@ -83,4 +97,15 @@ def embeddings_prior(
 
 def attributes_prior(people: Sequence[Comparisons]) -> ScaledPrior:
     """`attribute_prior` with the scale from the answers."""
-    return ScaledPrior(attribute_prior(people), None, "attributes in any units", prior="attributes")
+    return of_attributes(attribute_prior(people))
+
+
+def of_attributes(base: GaussianPrior) -> ScaledPrior:
+    """N(0, s C) with the scale from the answers, under the prior on it that real people's choices gave."""
+    return ScaledPrior(
+        base,
+        title="attributes in any units",
+        strength=_ATTRIBUTES,
+        log_spread=_ATTRIBUTES_SPREAD,
+        prior="attributes",
+    )

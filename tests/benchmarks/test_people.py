@@ -106,7 +106,7 @@ def test_the_expected_gain_is_that_of_the_full_matrices(seed, size):
 def test_estimates_are_those_of_the_library(fold):
     answers, options = fold.new[1].asked.terms(), fold.new[1].held_out.options
     none = fold.new[1].asked.select([]).terms()
-    for name, ridge in (("ridge100", 100.0), ("ridge1", 1.0), ("ridge-fit", None)):
+    for name, ridge in (("ridge100", 100.0), ("ridge1", 1.0), ("alone", None)):
         one = make_estimator(name, fold.known, 3)
         assert not one.fit(none).theta.any() and one.plan(answers).precision.shape == (3, 3)
         if ridge is not None:
@@ -118,6 +118,19 @@ def test_estimates_are_those_of_the_library(fold):
     assert np.allclose(known.fit(answers).theta, expected.theta)
     assert np.allclose(known.fit(answers).probabilities(options), expected.choice_probabilities(options))
     assert np.allclose(known.plan(answers).mean, expected.planned.mean)
+
+
+def test_groups_divide_the_people(people):
+    found = {
+        group: {
+            one.place
+            for number in range(5)
+            for one in make_fold(people, number, folds=5, most=999, held_out=2, group=group).new
+        }
+        for group in ("development", "reported", "all")
+    }
+    assert found["development"].isdisjoint(found["reported"])
+    assert found["development"] | found["reported"] == found["all"]
 
 
 def test_ties_share_a_hit():

@@ -10,6 +10,7 @@ from scipy.stats import multivariate_t
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior, fit_prior
 from edpbrl_gym.estimation.map_estimate import answer_differences
+from edpbrl_gym.estimation.scaled_prior import of_attributes
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood import Ranking, WithTies
 from edpbrl_gym.likelihood.choice import choice_probabilities, log_likelihood
@@ -234,3 +235,16 @@ def test_a_start_changes_where_a_posterior_is_sought_not_what_it_is():
     plain = fit_posterior(data, base=base, log_spread=0.2)
     started = fit_posterior(data, base=base, log_spread=0.2, start=begun)
     assert (started.scale, started.bound) == (plain.scale, plain.bound)
+
+
+def test_the_prior_of_attributes_has_a_stronger_and_narrower_scale():
+    rng = np.random.default_rng(3)
+    options, base = rng.normal(size=(5, 3, 4)), GaussianPrior.isotropic(4, 1.0)
+    data = options, answers(options, np.array([4.0, -2.0, 1.0, 0.0]), rng)
+    plain, found = fit_prior(data, base=base), of_attributes(base).fit(data)
+    assert found.typical_scale == pytest.approx(5.0 * plain.typical_scale)
+    best, _ = brute_force(*data, base, log_spread=1.5, typical=found.typical_scale)
+    assert np.log(found.scale) == pytest.approx(np.log(best), abs=0.1)
+    inherited = fit_posterior(data, base=base, start=found)  # the prior on the scale is that of the start
+    assert inherited.scale == fit_posterior(data, base=base, start=found, log_spread=1.5).scale
+    assert inherited.scale != fit_posterior(data, base=base, start=found, log_spread=3.0).scale
