@@ -20,8 +20,8 @@ from edpbrl_gym.likelihood import AnswerFormat
 __all__ = ["ScaledPrior", "attributes_prior", "embeddings_prior", "of_attributes", "ridge_prior"]
 
 # the prior on the scale of a person's taste for attributes, in units of the typical one: its median, and the deviation
-# of its log, of the highest evidence for people who chose electricity contracts and credit cards (docs/people.md)
-_ATTRIBUTES, _ATTRIBUTES_SPREAD = 5.0, 1.5
+# of its log. They predict held-out answers best for development people of two studies of choices (docs/people.md)
+_ATTRIBUTES, _ATTRIBUTES_SPREAD = 8.0, 0.5
 
 
 class ScaledPrior(TastePrior):

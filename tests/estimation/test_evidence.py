@@ -242,7 +242,7 @@ def test_the_prior_of_attributes_has_a_stronger_and_narrower_scale():
     options, base = rng.normal(size=(5, 3, 4)), GaussianPrior.isotropic(4, 1.0)
     data = options, answers(options, np.array([4.0, -2.0, 1.0, 0.0]), rng)
     plain, found = fit_prior(data, base=base), of_attributes(base).fit(data)
-    assert found.typical_scale == pytest.approx(5.0 * plain.typical_scale)
+    assert found.typical_scale == pytest.approx(8.0 * plain.typical_scale)
     best, _ = brute_force(*data, base, log_spread=1.5, typical=found.typical_scale)
     assert np.log(found.scale) == pytest.approx(np.log(best), abs=0.1)
     inherited = fit_posterior(data, base=base, start=found)  # the prior on the scale is that of the start
