@@ -328,7 +328,7 @@ def _own_values(terms: Terms) -> Floats:
     if not len(terms):
         return terms.own[:, 0]
     differences, offsets = _differences(terms)
-    used = differences.any(axis=(0, 1))  # others are independent of all answers: of many items, of those never shown
+    used = np.asarray(differences.any(axis=(0, 1)))  # others are independent of all answers, as of items never shown
     used[terms.dimension - len(terms.own) :] = True
     differences = differences[:, :, used]
     best, values, size = -np.inf, terms.own[:, 0], differences.shape[2] - len(terms.own)

@@ -46,7 +46,7 @@ class ScaledPrior(TastePrior):
         log_spread: float = 3.0,
         **facts: Any,
     ) -> None:
-        self._hyperprior = {"strength": strength, "log_spread": log_spread}
+        self._strength, self._log_spread = strength, log_spread
         self.base, self.scale, self.title, self.facts = base, scale, title, {"prior": "gaussian", **facts}
         self.is_fixed = scale is not None  # type: ignore[misc]
 
@@ -62,7 +62,8 @@ class ScaledPrior(TastePrior):
     def fit(self, data: Data, *, model: AnswerFormat | None = None) -> PriorFit:
         """By `fit_prior`, or at the given scale."""
         if self.scale is None:
-            return fit_prior(data, base=self.base, model=model, **self._hyperprior)
+            strength, spread = self._strength, self._log_spread
+            return fit_prior(data, base=self.base, model=model, strength=strength, log_spread=spread)
         return replace(fit_given(data, self.base.scaled(self.scale), model=model), scale=self.scale)
 
     def described(self, fit: PriorFit) -> Described:
