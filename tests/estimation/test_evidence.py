@@ -243,8 +243,8 @@ def test_the_prior_of_attributes_has_a_stronger_and_narrower_scale():
     data = options, answers(options, np.array([4.0, -2.0, 1.0, 0.0]), rng)
     plain, found = fit_prior(data, base=base), of_attributes(base).fit(data)
     assert found.typical_scale == pytest.approx(8.0 * plain.typical_scale)
-    best, _ = brute_force(*data, base, log_spread=1.5, typical=found.typical_scale)
+    best, _ = brute_force(*data, base, log_spread=0.5, typical=found.typical_scale)
     assert np.log(found.scale) == pytest.approx(np.log(best), abs=0.1)
     inherited = fit_posterior(data, base=base, start=found)  # the prior on the scale is that of the start
-    assert inherited.scale == fit_posterior(data, base=base, start=found, log_spread=1.5).scale
+    assert inherited.scale == fit_posterior(data, base=base, start=found, log_spread=0.5).scale
     assert inherited.scale != fit_posterior(data, base=base, start=found, log_spread=3.0).scale
