@@ -64,7 +64,7 @@ class Crowd:
         taste: Mean of theta, (c,).
         covariance: Of theta among people, (c, c).
         effects: What people like more in each item than its features say: posterior means of b_i, (N,).
-        variances: Their posterior variances, (N,).
+        variances: Posterior variances of beta . phi(x_i) + b_i less their mean over items, (N,).
         deviation: t^2, variance of a person's own deviation at an item.
         seen: Number of people to whom each item was shown, (N,).
         people: Number of people.

@@ -8,10 +8,11 @@ with b_i ~ N(0, v) the effect of the item, beta ~ N(0, w I), theta_p ~ N(0, C) t
 person's deviation at the item. So where few people were asked, an item's mean m_i is what the features say.
 
 Each person's answers are about the utilities of the items that they were shown, whose prior covariance is
-S_p = Phi_p C Phi_p' + t^2 I. Laplace's method makes them a Gaussian observation of these utilities, whose score g_p and
-information T_p about m, with theta_p and e_p integrated out, give the posterior of m by one linear system (generalised
-least squares). The variances v, w, t^2 and C are updated by EM (Breslow & Clayton, 1993, for the approximation). C is
-shrunk towards a multiple of the identity by as many people as there are components.
+S_p = Phi_p C Phi_p' + t^2 I. The variational Gaussian closest to the posterior (`sites`) makes them a Gaussian
+observation of these utilities, whose score g_p and information T_p about m, with theta_p and e_p integrated out, give
+the posterior of m by one linear system (generalised least squares). The variances v, w, t^2 and C are updated by EM.
+Laplace's method in its place makes them half as large (Breslow & Lin, 1995). C is shrunk towards a multiple of the
+identity by as many people as there are components.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.estimation.items import Crowd, ItemsPrior
 from edpbrl_gym.estimation.map_estimate import Data
-from edpbrl_gym.estimation.newton import maximise
 from edpbrl_gym.estimation.population.answers import answered_people, check_group
+from edpbrl_gym.estimation.population.sites import Sites, fit_sites, gain, reduced
 from edpbrl_gym.likelihood import AnswerFormat
 
 __all__ = ["fit_crowd"]
 
 _ROUNDS = 12
 _TASTE, _EFFECT, _DEVIATION = 1.0, 0.5, 1.0  # first variances of a utility by theta_p, of b_i and of e_pi
-_TOLERANCE = 1e-3  # Newton decrements: of a Gaussian that later rounds correct
+_TOLERANCE = 1e-3  # nats a person, of a Gaussian that later rounds correct
+_STEPS, _MORE_STEPS = 60, 5  # of a person's Gaussian in the first round, and from the last one
 
 
 @dataclass(eq=False)
@@ -46,36 +47,25 @@ class _Person:
     Attributes:
         items: Those items, (m,).
         rows: Differences to the chosen alternatives in their utilities, (n, K - 1, m).
-        offsets: (n, K - 1), or None.
-        utilities: The last mode, (m,); None before the first round.
+        offsets: (n, K - 1).
+        last: The variational Gaussian of the last round; None: before the first.
     """
 
     items: NDArray[np.intp]
     rows: Floats
-    offsets: Floats | None
-    utilities: Floats | None = None
+    offsets: Floats
+    last: Sites | None = None
 
     def observed(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-        """T, (m, m), and T mean + g, (m,), at the mode under the prior N(mean, covariance) of the utilities."""
-        root = np.linalg.cholesky(covariance)
-        shift = self.rows @ mean
-        start = np.zeros(len(mean))
-        if self.utilities is not None:
-            start = solve_triangular(root, self.utilities - mean, lower=True)
-        found = maximise(
-            self.rows @ root,
-            np.eye(len(mean)),
-            start,
-            tolerance=_TOLERANCE,
-            max_iterations=50,
-            offsets=shift if self.offsets is None else self.offsets + shift,
-        )
-        self.utilities = mean + root @ found.theta
-        inner = np.eye(len(mean)) - cho_solve(cho_factor(found.precision, lower=True), np.eye(len(mean)))
-        half = solve_triangular(root, inner, lower=True, trans="T")
-        information = solve_triangular(root, half.T, lower=True, trans="T")
+        """T, (m, m), and T mean + g, (m,), under the prior N(mean, covariance) of the utilities."""
+        rows = reduced((self.rows @ np.linalg.cholesky(covariance))[None])
+        steps = _STEPS if self.last is None else _MORE_STEPS
+        offsets = (self.offsets + self.rows @ mean)[None]
+        self.last = fit_sites(rows, offsets, start=self.last, tolerance=_TOLERANCE, max_iterations=steps)
+        flat = self.rows.reshape(-1, len(mean))
+        information = flat.T @ gain(rows, self.last.information)[0] @ flat
         information = (information + information.T) / 2
-        return information, information @ mean + solve_triangular(root, found.theta, lower=True, trans="T")
+        return information, information @ mean + flat.T @ self.last.scores[0].ravel()
 
 
 @one_blas_thread()
@@ -136,9 +126,9 @@ def fit_crowd(
         pull = score - total @ mean  # before^-1 mean
         reduction = total - total @ after @ total  # before^-1 (before - after) before^-1
         taste, effects = common * (phi.T @ pull), effect * pull
-        variances = effect - effect**2 * np.diagonal(reduction)
+        uncertain = count * effect - effect**2 * np.trace(reduction)
         common += float(taste @ taste - common**2 * np.vdot(phi, reduction @ phi)) / size
-        effect = float(effects @ effects + variances.sum()) / count
+        effect = float(effects @ effects + uncertain) / count
         second, square, items_seen = np.zeros((size, size)), 0.0, 0
         for items, information, weighted in observed:
             rest = weighted - information @ mean[items]
@@ -150,5 +140,7 @@ def fit_crowd(
         tastes = (second + np.trace(second) / len(group) * np.eye(size)) / (len(group) + size)
         deviation = square / items_seen
     few = seen < least
-    effects[few], variances[few] = 0.0, effect
+    centred = np.diagonal(after) - 2.0 * after.mean(axis=0) + after.mean()  # a common utility says nothing
+    variances = np.where(few, effect, centred)
+    effects[few] = 0.0
     return Crowd(taste, tastes, effects, variances, deviation, seen, len(group))
