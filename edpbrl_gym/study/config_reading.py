@@ -23,6 +23,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
+    OF_STUDY,
     POOL,
     TEXTS,
     Arm,
@@ -40,6 +41,7 @@ __all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 _MAX_SHOWN = 60  # characters of a value in a message
 _FEEDBACKS = ("prompt", "truncated", "state")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_NAMED = (*PRIORS, str(OF_STUDY))  # priors without a file
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
 
@@ -230,6 +232,9 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     thanks = table.table("thanks")
     style = thanks.integer("style", 4, minimum=0, maximum=12)
     thanks.refuse_others()
+    crowd = table.table("crowd")
+    least = crowd.integer("minimum_people", StudyConfig.minimum_people, minimum=2)
+    crowd.refuse_others()
     questions = _questions(table.table("questions"), pictures=table.has("pictures"))
     exist = PicturesConfig(questions.vocabulary) if questions.vocabulary.startswith(POOL) else None
     arms = _arms(table, folder, questions)
@@ -252,8 +257,9 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
             os.path.relpath(one, folder): _checksum(one)
             for arm in arms
             for one in (arm.prior, arm.file)
-            if one and one.is_file()
+            if isinstance(one, Path) and str(one) not in _NAMED and one.is_file()
         },
+        minimum_people=least,
     )
     table.refuse_others()
     return config
@@ -343,7 +349,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             name=one.text("name", of="a name"),
             planner=one.choice("planner", names, "adaptive"),
             weight=one.integer("weight", 1, minimum=1, maximum=100),
-            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", tuple(PRIORS)),
+            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", _NAMED),
             file=_file(one, "file", folder, "a questions file of `edpbrl design`"),
             options=one.table("options").remaining(),
         )

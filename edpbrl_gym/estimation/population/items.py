@@ -150,5 +150,7 @@ def fit_crowd(
         tastes = (second + np.trace(second) / len(group) * np.eye(size)) / (len(group) + size)
         deviation = square / items_seen
     few = seen < least
-    effects[few], variances[few] = 0.0, effect
-    return Crowd(taste, tastes, effects, variances, deviation, seen, len(group))
+    along = after.mean(axis=1)
+    uncertainty = np.diagonal(after) - 2.0 * along + along.mean()
+    effects[few], variances[few], uncertainty[few] = 0.0, effect, np.diagonal(before)[few]
+    return Crowd(taste, tastes, effects, variances, deviation, seen, len(group), uncertainty)

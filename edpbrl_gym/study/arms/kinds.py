@@ -18,7 +18,7 @@ from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
 from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.study.arms.base import ArmKind
-from edpbrl_gym.study.config import Arm, QuestionsConfig
+from edpbrl_gym.study.config import OF_STUDY, Arm, QuestionsConfig
 from edpbrl_gym.study.records import NotReadyError, Post
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
@@ -35,9 +35,10 @@ class PlannerArm(ArmKind):
     learns = True
 
     def title(self, arm: Arm) -> str:
-        prior = None if arm.prior is None else arm.prior.name
-        named = f" with the prior {prior}" if prior in PRIORS else " with a population"
-        return arm.planner + ("" if prior is None else named)
+        if arm.prior is None:
+            return arm.planner
+        named = f"the prior {arm.prior}" if str(arm.prior) in PRIORS else "a population"
+        return f"{arm.planner} with {'those who finished before' if arm.prior == OF_STUDY else named}"
 
     def first_question(self, arm: Arm, materials: Materials) -> tuple[tuple[str, ...], float | None]:
         session = materials.session(arm, 0)
