@@ -14,7 +14,6 @@ from edpbrl_gym._files import replacing_folder
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.delimited import write_csv
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.table import takes
 from edpbrl_gym.study.export_tables import (
@@ -99,7 +98,7 @@ class Predictor:
         if not tests or comparisons is None or record.participant.arm not in self._arms:
             return []
         arm = self._materials.crowds.arm(self._arms[record.participant.arm], record.participant)
-        prior = self._materials.prior(arm, VocabularyPrior)
+        prior = self._materials.prior(arm, self._materials.estimate_prior)
         options = [prior.feature_map(self._materials.encoder.encode(question.texts)) for question in tests]
         kinds = self._materials.model.kinds
         told = tuple(one if one.kind in kinds else Response.skip() for one in comparisons.responses)

@@ -9,20 +9,23 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.estimation.items import ItemsPrior
-from edpbrl_gym.estimation.priors import PRIORS, load_prior, make_prior, prior_or_words
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.priors import PRIORS, default_prior, load_prior, make_prior, prior_or_words
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.features import TextEncoder, as_encoder, blocks_of, embed_tokens, load_encoder, load_image_encoder
 from edpbrl_gym.features.loading import picture_parts
 from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.pictures import load_pictures
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
+from edpbrl_gym.planners.registry import planner_class
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.study.arms import kind_of
@@ -199,6 +202,30 @@ class Materials:
             ("prior", words, arm.prior), lambda: prior_or_words(self.given_prior(arm), lambda: words(self.tokens))
         )
 
+    def planner_prior(self, arm: Arm) -> TastePrior:
+        """The prior of an arm's planner: the one that the arm names, else the planner's default."""
+        if arm.prior is not None:
+            return cast(TastePrior, self.prior(arm, VocabularyPrior))
+        cls, pool = planner_class(arm.planner), self.vocabulary.horizon == 1
+        return cast(
+            TastePrior, self.once(("default", cls), lambda: cls.default_prior(self.tokens, self._blocks, pool=pool))
+        )
+
+    def estimate_prior(self, tokens: NDArray[np.float32]) -> TastePrior:
+        """The default of `edpbrl estimate` for these embeddings."""
+        name = default_prior(self._blocks, len(tokens) if self.vocabulary.horizon == 1 else 0)
+        return make_prior(name, tokens, blocks=self._blocks)
+
+    def _judge(self, arm: Arm) -> TastePrior | None:
+        """The prior of a session's intervals and forecasts; None: that of its planner, or nothing is forecast."""
+        if not kind_of(arm).learns:
+            return None
+        if arm.prior is None and "prior" in constructor_options(planner_class(arm.planner)):
+            default = self.planner_prior(arm)
+            if default.space:  # about features of its own
+                return default
+        return cast(TastePrior, self.prior(arm, Outlook.words_prior))
+
     def session(self, arm: Arm, number: int) -> Session:
         """A new session of the participant with a number; as for ``ArmKind.planner``."""
         return Session(
@@ -208,7 +235,7 @@ class Materials:
             num_options=self.config.questions.options,
             feedback=self.config.questions.feedback,
             model=self.model,
-            prior=self.prior(arm, Outlook.words_prior),
+            prior=self._judge(arm),
             stopping=self.config.questions.stopping,
             seed=derive_seed(self.config.seed, "session", number) % 2**32,
         )

@@ -130,6 +130,29 @@ def test_recovers_effects_and_variances_of_simulated_people():
     assert 0.5 < np.square(errors).mean() / crowd.variances.mean() < 3.0
 
 
+def test_intervals_of_the_means_hold_in_units_of_a_persons_liking():
+    """In these units the pull of Laplace's method towards 0, which all variances share, is no matter."""
+    inside = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        prior, truth, people = simulated_people(60, 12, pool(40, 3), rng)
+        prior = prior.with_crowd(fit_crowd(people, prior))
+        liking = prior.liking()
+        found = (prior.shared() - prior.shared().mean()) / np.sqrt(sum(liking.values()))
+        wanted = (truth - truth.mean()) / np.sqrt(truth.var() + 0.6 + 0.7)
+        error = 1.645 * np.sqrt(prior.crowd.uncertainty / sum(liking.values()))
+        inside.append(np.abs(found - wanted) < error)
+        assert liking["shared"] > liking["own"] > liking["taste"]
+    assert 0.82 < np.mean(inside) < 0.98
+
+
+def test_without_others_nothing_is_known_of_the_crowd():
+    prior = ItemsPrior(pool())
+    assert not prior.shared().any()
+    with pytest.raises(ValueError, match="what other people answered"):
+        prior.liking()
+
+
 def test_items_seen_by_few_have_no_effect_of_their_own():
     rng = np.random.default_rng(5)
     items = pool(25, 3)

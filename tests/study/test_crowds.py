@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from edpbrl_gym.comparisons.question_files import write_questions
+from edpbrl_gym.estimation.items import ItemsPrior
+from edpbrl_gym.features import JoinedEncoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.audit import audit
 from edpbrl_gym.study.checks import examine
@@ -143,6 +146,24 @@ def test_prompts_of_several_steps_are_refused_in_one_line(tmp_path):
         "arms[2] (others): Expected a pool, a vocabulary of one step, with prior = 'study', got 3 steps; "
         "take another prior",
     )
+
+
+def test_a_pool_in_blocks_has_the_prior_of_items_by_default(tmp_path):
+    """As in `edpbrl ask`; rules of the literature keep theirs, and questions of a file are learnt from in the same way."""
+    fixed = '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\nprior = "study"\n'
+    rule = '[[arms]]\nname = "rule"\nplanner = "bald"\n[[arms]]\nname = "random"\nplanner = "random"\n'
+    folder = write_pool(tmp_path, POOL + ARMS.replace('prior = "items"\n', "") + fixed + rule)
+    write_questions(folder / "q.csv", [(place, 0, ITEMS[4 * place : 4 * place + 4]) for place in range(5)])
+    encoder = JoinedEncoder([CountingEncoder(8), CountingEncoder(6, "b0" * 32)])
+    plan, materials = examine(read_config(folder), encoder=encoder)
+    assert plan.arms[2].texts == ITEMS[:4]
+    found = {one.arm.name: materials.session(one.arm, 0) for one in plan.arms}
+    assert {name for name, one in found.items() if isinstance(one.outlook.prior, ItemsPrior)} == {
+        "alone", "others", "random"
+    }  # fmt: skip
+    assert isinstance(found["alone"].planner.prior, ItemsPrior) and not found["rule"].planner.prior.space
+    for arm in (plan.arms[0].arm, plan.arms[3].arm):
+        assert isinstance(materials.prior(arm, materials.estimate_prior), ItemsPrior)
 
 
 def test_a_study_that_runs_keeps_its_least_number_of_people(tmp_path):

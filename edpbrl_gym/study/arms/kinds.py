@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym.comparisons.question_files import read_questions
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
@@ -58,9 +57,9 @@ class PlannerArm(ArmKind):
         options: dict[str, Any] = dict(arm.options)
         if "distinct" in planner_options(arm.planner):
             options["distinct"] = True  # people never compare an option with itself
-        cls, prior = planner_class(arm.planner), materials.given_prior(arm)
-        if "prior" in constructor_options(cls):
-            prior = materials.prior(arm, cls.default_prior if prior is None else VocabularyPrior)
+        prior = materials.given_prior(arm)
+        if "prior" in constructor_options(planner_class(arm.planner)):
+            prior = materials.planner_prior(arm)
         return make_planner(
             arm.planner,
             materials.vocabulary,
