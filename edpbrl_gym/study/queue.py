@@ -250,8 +250,8 @@ class StudyQueue:
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_over(participant, visit, slot, history):
                 self.store.set_status(participant.id, "finished")
+                self._note()  # before the visit is let go: who waits for its end then finds the crowd
                 self._visits.let_go(participant)
-                self._note()
                 self._work(self.style, participant)
                 return None
             if status == "consented":

@@ -149,7 +149,7 @@ def test_prompts_of_several_steps_are_refused_in_one_line(tmp_path):
 
 
 def test_a_pool_in_blocks_has_the_prior_of_items_by_default(tmp_path):
-    """As in `edpbrl ask`; rules of the literature keep theirs, and questions of a file are learnt from in the same way."""
+    """As in `edpbrl ask`; rules of the literature keep theirs, and fixed questions are learnt from in the same way."""
     fixed = '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\nprior = "study"\n'
     rule = '[[arms]]\nname = "rule"\nplanner = "bald"\n[[arms]]\nname = "random"\nplanner = "random"\n'
     folder = write_pool(tmp_path, POOL + ARMS.replace('prior = "items"\n', "") + fixed + rule)
