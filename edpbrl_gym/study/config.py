@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import Feedback
+from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG",
+    "NAMED_PRIORS",
     "OF_STUDY",
     "POOL",
     "TEXTS",
@@ -36,6 +38,8 @@ POOL = "folder:"
 """Before a folder of pictures that exist, as the vocabulary of the questions."""
 OF_STUDY = Path("study")
 """As the prior of an arm: what those who finished before say about the items of the pool."""
+NAMED_PRIORS = (*PRIORS, str(OF_STUDY))
+"""Priors of arms that are no file."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 

@@ -15,7 +15,6 @@ from typing import Any, cast
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym._texts import read_text
 from edpbrl_gym._validation import Feedback
-from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.rendering.settings import MAX_SEED
@@ -23,7 +22,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
-    OF_STUDY,
+    NAMED_PRIORS,
     POOL,
     TEXTS,
     Arm,
@@ -41,7 +40,6 @@ __all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 _MAX_SHOWN = 60  # characters of a value in a message
 _FEEDBACKS = ("prompt", "truncated", "state")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
-_NAMED = (*PRIORS, str(OF_STUDY))  # priors without a file
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
 
@@ -257,7 +255,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
             os.path.relpath(one, folder): _checksum(one)
             for arm in arms
             for one in (arm.prior, arm.file)
-            if isinstance(one, Path) and str(one) not in _NAMED and one.is_file()
+            if isinstance(one, Path) and str(one) not in NAMED_PRIORS and one.is_file()
         },
         minimum_people=least,
     )
@@ -349,7 +347,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             name=one.text("name", of="a name"),
             planner=one.choice("planner", names, "adaptive"),
             weight=one.integer("weight", 1, minimum=1, maximum=100),
-            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", _NAMED),
+            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", NAMED_PRIORS),
             file=_file(one, "file", folder, "a questions file of `edpbrl design`"),
             options=one.table("options").remaining(),
         )

@@ -13,7 +13,7 @@ from typing import Any
 from edpbrl_gym._files import reading
 from edpbrl_gym.comparisons.tables import read_table
 from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
-from edpbrl_gym.study.config import OF_STUDY, StudyConfig
+from edpbrl_gym.study.config import NAMED_PRIORS, StudyConfig
 from edpbrl_gym.study.records import History, Participant, Record, StoredAnswer, StoredQuestion
 
 __all__ = [
@@ -205,7 +205,7 @@ def facts_of(config: StudyConfig, *, deleted: int) -> dict[str, Any]:
                 "name": arm.name,
                 "planner": arm.planner,
                 "weight": arm.weight,
-                "population": str(OF_STUDY) if arm.prior == OF_STUDY else arm.prior is not None,
+                "population": str(arm.prior) if str(arm.prior) in NAMED_PRIORS else arm.prior is not None,
             }
             for arm in config.arms
         ],

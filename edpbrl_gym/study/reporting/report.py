@@ -415,8 +415,8 @@ def _how(tables: StudyTables, counted: Counted) -> list[str]:
     else:
         lines.append("The study asks no test questions: predictions of the arms are not compared.")
     for arm in study["arms"]:
-        others = "each person from those who finished before" if arm["population"] == "study" else "with a population"
-        prior = f", {others}" if arm["population"] else ""
+        known = {False: "", True: ", with a population", "study": ", each person from those who finished before"}
+        prior = known.get(arm["population"], f", with the prior {arm['population']}")
         weight = f", {arm['weight']} participants of a block" if arm["weight"] > 1 else ""
         lines.append(f"Arm {arm['name']}: planner `{arm['planner']}`{prior}{weight}.")
     return lines
