@@ -115,7 +115,7 @@ class Study:
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
     """The folder of a study with random questions that 30 people answered, and these people."""
-    text = (POOL + ARMS).replace('planner = "adaptive"', 'planner = "random"').replace("number = 5", "number = 12")
+    text = (POOL + ARMS).replace('planner = "adaptive"', 'planner = "random"').replace("number = 5", "number = 10")
     text = text.replace("attention = 1", "attention = 0").replace("questions = 1", "questions = 0")
     folder, people = write_pool(tmp_path_factory.mktemp("pool") / "study", text), People()
     with Study(folder) as study:
@@ -218,29 +218,29 @@ def test_everybody_is_asked_the_same_again_also_after_others_change_their_answer
     text = POOL.replace("attention = 1", "attention = 0").replace("test = 2", "test = 0") + ARMS
     folder, people = write_pool(tmp_path, f'database = "{url}"\n{text}'), People(1)
     with Study(folder) as study:
-        done = [study.take_part(people, f"p{number}") for number in range(6)]
+        done = [study.take_part(people, f"p{number}") for number in range(4)]
         person = others(study, people, 3)
-        assert study.start(person) == [6] and study.crowds() == [4, 5, 6]
+        assert study.start(person) == [4] and study.crowds() == [4]
         known = study.materials.crowds.arm(study.config.arms[1], person).prior
         before, asked = done[0]
         answer = study.store.history(before.id)[-1][1].response.first
         back = study.queue.undo(before, asked[-1].key)
         study.queue.answer(before, back.key, Response.best((answer + 1) % 4))
-        assert study.queue.next_question(before) is None and study.crowds() == [4, 5, 6]
+        assert study.queue.next_question(before) is None and study.crowds() == [4]
     with Study(folder) as study:
         again = study.materials.crowds.arm(study.config.arms[1], person).prior
         assert again is not known and again.fingerprint == known.fingerprint
         utilities = people.draw()
         while (question := study.queue.next_question(person)) is not None:
             study.queue.answer(person, question.key, people.answer(utilities, question))
-        assert study.crowds() == [4, 5, 6, 7]
+        assert study.crowds() == [4, 5]
         for record in study.store.records():
             assert audit("p", record, study.materials).different == 0
         with Study(folder) as other, ThreadPoolExecutor(2) as pool:  # two servers note the same people
             study.queue._note = lambda: None
             study.take_part(people, "last")
             list(pool.map(lambda one: one.materials.crowds.note(), [study, other] * 4))
-        assert study.crowds() == [4, 5, 6, 7, 8]
+        assert study.crowds() == [4, 5, 6]
         plain = dataclasses.replace(study.config.arms[1], prior=study.config.arms[0].prior)
         study.materials.config = dataclasses.replace(study.config, arms=(study.config.arms[0], plain))
         assert audit("p", study.store.record(person.id), study.materials).different  # without the others
@@ -265,7 +265,7 @@ def test_deleted_people_leave_their_crowds(tmp_path):
 
 def test_others_predict_better(answered, tables):
     """Test answers of people who started from others, predicted from them and from their own answers alone."""
-    logs = {"alone": {3: [], 12: []}, "others": {3: [], 12: []}}
+    logs = {"alone": {2: [], 10: []}, "others": {2: [], 10: []}}
     with Study(answered[0]) as study:
         for record in study.store.records():
             person, name = record.participant, pseudonym(study.store.secret, record.participant)
@@ -278,7 +278,7 @@ def test_others_predict_better(answered, tables):
             for arm, row in [("alone", row) for row in rows] + [("others", row) for row in theirs]:
                 if row["after"] in logs[arm]:
                     logs[arm][row["after"]].append(np.log(row["probabilities"][told[row["asked"]]]))
-    for after in (3, 12):
+    for after in (2, 10):
         assert len(logs["others"][after]) == len(logs["alone"][after]) >= 14
         assert np.mean(logs["others"][after]) > np.mean(logs["alone"][after]) + 0.05
 
