@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crowds"]
 
-_MORE = 10  # a crowd is noted when one in so many more people have finished: fitting 400 takes 12 s
+_MORE = 10  # a crowd is noted when one in so many more people have finished: fitting hundreds takes seconds
 _KEPT = 8  # fitted crowds in memory
 _LEVEL = 0.9  # of the intervals of the items
 Told = tuple[list[str], Response]
