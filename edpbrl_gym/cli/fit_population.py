@@ -251,18 +251,17 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
     terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]
     crowd = fit_crowd(terms, prior, minimum_people=options.minimum_people)
     number = sum(len(one) for one in answers)
-    prior.with_crowd(crowd, {**_features_of(answers[0]), "answers": number}).save(options.out)
+    prior = prior.with_crowd(crowd, {**_features_of(answers[0]), "answers": number})
+    prior.save(options.out)
     console = output()
     bullet(console, "People", f"{crowd.people} with {number} answers")
     few = int((crowd.seen < options.minimum_people).sum())
     kept = f"; {few} shown to fewer than {options.minimum_people} people count by their features alone" if few else ""
     bullet(console, "Items", f"{len(items)}, each shown to {np.median(crowd.seen):.0f} people (median){kept}")
-    shared = prior.components @ crowd.taste + crowd.effects
-    own = np.einsum("nc,cd,nd->n", prior.components, crowd.covariance, prior.components)
-    total = shared.var() + own.mean() + crowd.deviation
-    parts = {"shared by all": shared.var(), "of each person's taste": own.mean()}
-    parts["of one person at one item"] = crowd.deviation
-    bullet(console, "Liking", ", ".join(f"{value / total:.0%} {name}" for name, value in parts.items()))
+    parts = prior.liking()
+    total = sum(parts.values())
+    named = {"shared": "shared by all", "taste": "of each person's taste", "own": "of one person at one item"}
+    bullet(console, "Liking", ", ".join(f"{value / total:.0%} {named[name]}" for name, value in parts.items()))
 
 
 def _features_of(answers: Comparisons) -> dict[str, Any]:

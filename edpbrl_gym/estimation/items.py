@@ -64,7 +64,7 @@ class Crowd:
         taste: Mean of theta, (c,).
         covariance: Of theta among people, (c, c).
         effects: What people like more in each item than its features say: posterior means of b_i, (N,).
-        variances: Posterior variances of beta . phi(x_i) + b_i less their mean over items, (N,).
+        variances: Posterior variances of the means beta . phi(x_i) + b_i about their mean over the pool, (N,).
         deviation: t^2, variance of a person's own deviation at an item.
         seen: Number of people to whom each item was shown, (N,).
         people: Number of people.
@@ -245,6 +245,23 @@ class ItemsPrior(TastePrior):
         known = copy(self)
         known.crowd, known.provenance = crowd, provenance
         return known
+
+    def shared(self) -> Floats:
+        """What other people like in each item, m_i, (N,); zeros where they are not known."""
+        if self.crowd is None:
+            return np.zeros(len(self._items))
+        return np.asarray(self.components @ self.crowd.taste + self.crowd.effects)
+
+    def liking(self) -> dict[str, float]:
+        """Variances over the items of the parts of a person's utility: shared by all, their taste, their deviations.
+
+        Raises:
+            ValueError: Other people are not known.
+        """
+        if self.crowd is None:
+            raise ValueError("Expected a prior with what other people answered, got one without; fit_crowd makes it")
+        taste = np.einsum("nc,cd,nd->n", self.components, self.crowd.covariance, self.components).mean()
+        return {"shared": float(self.shared().var()), "taste": float(taste), "own": float(self.crowd.deviation)}
 
     def save(self, path: Any) -> None:
         """Write what other people answered to a .safetensors file; raises as `Population.save`."""

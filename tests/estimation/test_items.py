@@ -25,9 +25,8 @@ def asked(utilities, count, rng, num_options=4):
 def crowd_of(prior, *, taste=0.5, deviation=0.8, effects=None, variance=0.1):
     count, size = prior.components.shape
     effects = np.linspace(-1.0, 1.0, count) if effects is None else effects
-    return Crowd(
-        np.full(size, 0.2), taste * np.eye(size), effects, np.full(count, variance), deviation, np.full(count, 50), 60
-    )
+    seen, variances = np.full(count, 50), np.full(count, variance)
+    return Crowd(np.full(size, 0.2), taste * np.eye(size), effects, variances, deviation, seen, 60, variances)
 
 
 def test_features_are_components_and_a_column_for_each_item():
@@ -130,6 +129,28 @@ def test_recovers_effects_and_variances_of_simulated_people():
     # their posterior deviations are about the errors
     errors = found - found.mean() - truth + truth.mean()
     assert 0.4 < np.square(errors).mean() / crowd.variances.mean() < 2.5
+
+
+def test_intervals_of_the_means_hold_in_units_of_a_persons_liking():
+    """In these units the pull of Laplace's method towards 0, which all variances share, is no matter."""
+    inside = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        prior, truth, people = simulated_people(60, 12, pool(40, 3), rng)
+        prior = prior.with_crowd(fit_crowd(people, prior))
+        liking = prior.liking()
+        found = (prior.shared() - prior.shared().mean()) / np.sqrt(sum(liking.values()))
+        wanted = (truth - truth.mean()) / np.sqrt(truth.var() + 0.6 + 0.7)
+        error = 1.645 * np.sqrt(prior.crowd.variances / sum(liking.values()))
+        inside.append(np.abs(found - wanted) < error)
+    assert 0.82 < np.mean(inside) < 0.98
+
+
+def test_without_others_nothing_is_known_of_the_crowd():
+    prior = ItemsPrior(pool())
+    assert not prior.shared().any()
+    with pytest.raises(ValueError, match="what other people answered"):
+        prior.liking()
 
 
 def test_items_seen_by_few_have_no_effect_of_their_own():
