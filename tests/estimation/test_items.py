@@ -26,7 +26,7 @@ def crowd_of(prior, *, taste=0.5, deviation=0.8, effects=None, variance=0.1):
     count, size = prior.components.shape
     effects = np.linspace(-1.0, 1.0, count) if effects is None else effects
     seen, variances = np.full(count, 50), np.full(count, variance)
-    return Crowd(np.full(size, 0.2), taste * np.eye(size), effects, variances, deviation, seen, 60, variances)
+    return Crowd(np.full(size, 0.2), taste * np.eye(size), effects, variances, deviation, seen, 60)
 
 
 def test_features_are_components_and_a_column_for_each_item():
