@@ -25,8 +25,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.estimation import Estimate, Posterior
-from edpbrl_gym.estimation.map_estimate import answer_terms
-from edpbrl_gym.estimation.mixture import after_answers
+from edpbrl_gym.estimation.map_estimate import answer_differences, answer_terms
 from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
 from edpbrl_gym.likelihood import AnswerFormat, Response, Terms
 from edpbrl_gym.likelihood.choice import check_options
@@ -174,7 +173,7 @@ class TasteTracker:
             posterior = self.start if self._fitted is None else self._base(self._fitted)
             known = self._fitted or 0
             if self._used > known:
-                posterior = after_answers(posterior, self._terms(known, self._used, self.format))
+                posterior = posterior.after(*answer_differences(self._terms(known, self._used, self.format)))
             self._planned = posterior
         return self._planned
 

@@ -202,3 +202,71 @@ def test_pools_that_are_too_large_and_prompts_of_several_steps_are_refused():
     words = Vocabulary(("a", "b"), (("x", "y"), ("z", "w")))
     with pytest.raises(ValueError, match="a pool, a vocabulary of one step"):
         make_planner("adaptive", words, TokenFeatures(words, pool(4, 2)), prior="items", num_options=2)
+
+
+def test_questions_are_those_of_matrices_of_all_coordinates():
+    """Draws, updates and scores leave out the items that nobody asked this person about, and give the same."""
+    from edpbrl_gym.estimation import Posterior
+    from edpbrl_gym.planners import AdaptivePlanner, TokenFeatures
+    from edpbrl_gym.vocabulary import Vocabulary
+
+    class Dense(ItemsPrior):
+        def start(self):
+            found = super().start()
+            return Posterior(found.mean, found.precision)
+
+        def fit_planned(self, terms):
+            found = super().fit_planned(terms)
+            return Posterior(found.mean, found.precision)
+
+    items = pool(60, 5)
+    words = Vocabulary(("item",), (tuple(map(str, range(60))),))
+    for count, score in ((2, None), (4, None), (7, None), (4, "trace"), (4, "information")):
+        planners = []
+        for kind in (ItemsPrior, Dense):
+            prior = kind(items).with_crowd(crowd_of(kind(items)))
+            options = TokenFeatures(words, items)
+            planners.append(AdaptivePlanner(words, options=options, prior=prior, num_options=count, score=score))
+            planners[-1]._tokens = [planners[-1]._tokens[0].astype(np.float64)]  # else ties are broken by rounding
+        for _ in range(13):
+            asked_items = [planner.ask(np.empty((count, 0), dtype=int)) for planner in planners]
+            np.testing.assert_array_equal(*map(np.sort, asked_items))  # the order may be that of another start
+            for planner in planners:
+                planner.tell(items[asked_items[0]][None], [int(items[asked_items[0], 0].argmax())])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_posterior_without_the_coordinates_that_were_not_compared_is_the_whole_one(shared):
+    from edpbrl_gym.estimation import Posterior
+    from edpbrl_gym.planners.scores import ExpectedInformation, ExpectedVariance
+
+    prior = ItemsPrior(pool(20, 3))
+    prior = prior.with_crowd(crowd_of(prior))
+    rng = np.random.default_rng(9)
+    small = prior.start()
+    whole = Posterior(small.mean, small.precision)
+    rows = prior.feature_map(pool(20, 3))
+    if shared:  # two tokens that are one item, and a prefix that adds an item's column
+        rows[1, prior.own] = rows[0, prior.own]
+    offsets = np.zeros((3, prior.dimension))
+    offsets[1, prior.own.start + 7] = float(shared)
+    for _ in range(3):
+        np.testing.assert_allclose(small.inverse_factor, whole.inverse_factor, atol=1e-10)
+        np.testing.assert_allclose(small.precision, whole.precision, atol=1e-9)
+        np.testing.assert_allclose(*(one.draws(4, np.random.default_rng(1)) for one in (small, whole)), atol=1e-10)
+        draws, contrasts = whole.draws(6, rng), np.zeros((prior.dimension, 2))
+        contrasts[: prior.own.start] = rng.normal(size=(prior.own.start, 2))
+        for make in (
+            lambda posterior, draws=draws: ExpectedInformation(draws, posterior),
+            lambda posterior, draws=draws: ExpectedVariance(draws, posterior),
+            lambda posterior, draws=draws, b=contrasts: ExpectedVariance(draws, posterior, contrasts=b),
+        ):
+            scores = [make(small), make(whole)]
+            for score in scores:
+                score.prepare(rows, offsets)
+            found = [np.delete(score.replacements(np.array([0, 1, 2]), 2), [0, 1]) for score in scores]
+            np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-11)
+        shown = rng.choice(20, size=(1, 3), replace=False)
+        differences = rows[shown[:, 1:]] - rows[shown[:, :1]]
+        small, whole = small.after(differences, None), whole.after(differences, None)
+        np.testing.assert_allclose(small.mean, whole.mean, atol=1e-9)
