@@ -23,6 +23,7 @@ few vectors. The determinant of I + H is that of A times 1 + h' A^-1 h + g^2 v.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -38,7 +39,6 @@ __all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInf
 
 _EQUAL = 1e-8  # smallest variance in the span of the others, relative to the largest
 _TINY = np.finfo(np.float64).tiny
-_LARGEST_EXPONENT = 700.0  # of a float64, and a little less
 
 Table = NDArray[np.floating]
 
@@ -64,7 +64,7 @@ class QuestionScore(ABC):
         self._offsets = offsets
         self._utilities = np.asarray(tokens @ self.draws.T.astype(tokens.dtype), dtype=np.float64)
         self._offset_utilities = offsets @ self.draws.T
-        self._inverse_odds: tuple[Floats, Floats | None] | None = None
+        self._inverse_odds: tuple[Floats, Table | None] | None = None
 
     @abstractmethod
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -80,7 +80,7 @@ class QuestionScore(ABC):
         others = _without(question, lane)
         return np.asarray(self._utilities[question[others]] + self._offset_utilities[others])
 
-    def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
+    def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Table, Floats]:
         """s, the probability of each candidate against the others (M, n), and q, the others' among themselves."""
         others = self._others(question, lane)
         top = others.max(axis=0)
@@ -90,19 +90,21 @@ class QuestionScore(ABC):
         if inverse_odds is None:
             return expit(self._utilities.T + (self._offset_utilities[lane] - log_total)[:, None]), shares
         with np.errstate(over="ignore"):  # then the probability is 0
-            odds = inverse_odds * np.exp(log_total - top - self._offset_utilities[lane])[:, None]
+            against = np.exp(log_total - top - self._offset_utilities[lane]).astype(inverse_odds.dtype)
+            odds = inverse_odds * against[:, None]
         odds += 1.0
         return np.divide(1.0, odds, out=odds), shares
 
-    def _exponentials(self) -> tuple[Floats, Floats | None]:
+    def _exponentials(self) -> tuple[Floats, Table | None]:
         """The highest utilities (M,), and exp(highest - utility) of each candidate (M, n); None where they overflow.
 
         Every replacement needs these times a number of its draw, so that they are computed once.
         """
         if self._inverse_odds is None:
             top = self._utilities.max(axis=0)
-            below = np.ascontiguousarray((top - self._utilities).T)
-            self._inverse_odds = top, np.exp(below) if below.max() < _LARGEST_EXPONENT else None
+            below = np.asarray((top - self._utilities).T, dtype=self._tokens.dtype, order="C")
+            largest = np.log(np.finfo(below.dtype).max) - 5.0
+            self._inverse_odds = top, np.exp(below) if below.max() < largest else None
         return self._inverse_odds
 
 
@@ -139,13 +141,14 @@ class _InformationScore(QuestionScore):
         complement = 1.0 - share
         share *= complement
         points, draws = basis.root.T, len(self.draws)
-        one, other = np.tril_indices(len(points))
+        one, other = _lower(len(points))
         means = points @ q[1:]
         squares = means[one] * means[other]
         spread = (points[one] * points[other]) @ q[1:] - squares
-        means = np.concatenate([squares, means, np.ones((1, draws))]) / draws @ share
-        inner, rho, v = means[: len(one)], means[len(one) : -1], means[-1]
-        inner += spread / draws @ complement
+        each = np.concatenate([squares, means, np.ones((1, draws))]) / draws
+        found = np.asarray(each.astype(share.dtype) @ share, dtype=np.float64)
+        inner, rho, v = found[: len(one)], found[len(one) : -1], found[-1]
+        inner += (spread / draws).astype(share.dtype) @ complement
         root = np.sqrt(v)
         rho /= root + _TINY
         inner -= rho[one] * rho[other]
@@ -263,10 +266,10 @@ class _After(NamedTuple):
         """
         size, count = along.shape
         pivots, system = np.empty((size, count)), np.zeros((size, 2 * size + 1, count))  # A, h and I side by side
-        one, other = np.tril_indices(size)
+        one, other = _lower(size)
         system[other, one], system[:, size] = inner, along
         for row in range(size):
-            pivots[row] = system[row, row] + 1.0
+            pivots[row] = 1.0 + np.maximum(system[row, row], 0.0)  # below 0 by rounding only
             system[row, size + 1 + row] = 1.0
             end = size + 2 + row
             system[row, row + 1 : end] /= np.sqrt(pivots[row])
@@ -362,11 +365,17 @@ def _times(rows: Table, matrix: Floats) -> Table:
     return rows @ matrix if rows.any() else np.zeros((len(rows), matrix.shape[1]))
 
 
+@functools.cache
+def _lower(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the lower half of a matrix."""
+    return np.tril_indices(size)
+
+
 def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
     places = np.arange(len(question) - 1)
     places[lane:] += 1
     return places
 
 
-def _plogp(probabilities: Floats) -> Floats:
+def _plogp(probabilities: Table) -> Floats:
     return np.asarray(probabilities * np.log(probabilities + _TINY))
