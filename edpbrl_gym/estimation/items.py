@@ -69,6 +69,7 @@ class Crowd:
         deviation: t^2, variance of a person's own deviation at an item.
         seen: Number of people to whom each item was shown, (N,).
         people: Number of people.
+        sums: Over people, for updates (`fit_crowd`); empty if this came from elsewhere.
     """
 
     taste: Floats
@@ -78,6 +79,7 @@ class Crowd:
     deviation: float
     seen: NDArray[np.int64]
     people: int
+    sums: Mapping[str, Floats] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

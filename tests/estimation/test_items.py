@@ -270,3 +270,78 @@ def test_a_posterior_without_the_coordinates_that_were_not_compared_is_the_whole
         differences = rows[shown[:, 1:]] - rows[shown[:, :1]]
         small, whole = small.after(differences, None), whole.after(differences, None)
         np.testing.assert_allclose(small.mean, whole.mean, atol=1e-9)
+
+
+def halves(deviation=0.7):
+    rng = np.random.default_rng(10)
+    prior, truth, people = simulated_people(300, 25, pool(40, 4), rng, deviation=deviation)
+    return prior, truth, people[:150], people[150:]
+
+
+def test_an_update_is_close_to_a_fit_of_everybody():
+    prior, truth, first, second = halves()
+    joint = fit_crowd([*first, *second], prior)
+    alone = fit_crowd(first, prior)
+    updated = fit_crowd(second, prior, earlier=alone)
+    assert updated.people == joint.people == 300
+    np.testing.assert_array_equal(updated.seen, joint.seen)
+    assert np.corrcoef(updated.effects, joint.effects)[0, 1] > 0.99
+    means = [prior.components @ crowd.taste + crowd.effects for crowd in (updated, alone)]
+    errors = [np.square(mean - mean.mean() - truth + truth.mean()).mean() for mean in means]
+    assert errors[0] < 0.8 * errors[1]
+    for one, other in (
+        (updated.deviation, joint.deviation),
+        (np.trace(updated.covariance), np.trace(joint.covariance)),
+        (updated.variances.mean(), joint.variances.mean()),
+        (np.square(updated.effects).mean(), np.square(joint.effects).mean()),
+    ):
+        assert one == pytest.approx(other, rel=0.15)
+
+
+def test_forgetting_follows_the_new_people():
+    prior, _, first, _ = halves()
+    rng = np.random.default_rng(11)
+    _, changed, new = simulated_people(150, 25, pool(40, 4), rng)
+    alone = fit_crowd(first, prior)
+    near = []
+    for share in (0.0, 0.9):
+        crowd = fit_crowd(new, prior, earlier=alone, forgetting=share)
+        near.append(np.corrcoef(prior.components @ crowd.taste + crowd.effects, changed)[0, 1])
+        assert crowd.sums["numbers"][0] == pytest.approx(150 * (1 - share) + 150)
+    assert near[1] > near[0] + 0.1 and near[1] > 0.95
+    with pytest.raises(ValueError, match="forgetting in"):
+        fit_crowd(new, prior, earlier=alone, forgetting=1.0)
+
+
+def test_nothing_is_kept_of_items_that_few_people_saw(tmp_path):
+    """Sums have no row about an item below the least group; people behind it do not count again."""
+    rng = np.random.default_rng(12)
+    items = pool(30, 3)
+    prior, _, people = simulated_people(60, 10, items, rng)
+    column, shown = prior.own.start + 29, prior.feature_map(items[[[29, 0, 1, 2]]])
+    people = [(o[mask], c[mask]) for o, c in people for mask in [~o[:, :, column].any(axis=1)]]
+
+    def seen_by(some, count):
+        return [
+            (np.concatenate([o, shown]), np.append(c, 0)) if number < count else (o, c)
+            for number, (o, c) in enumerate(some)
+        ]
+
+    first = fit_crowd(seen_by(people[:30], 15), prior)
+    assert all(not first.sums[name][29].any() for name in ("diagonal", "products", "score")) and not first.effects[29]
+    with_crowd = prior.with_crowd(first)
+    with_crowd.save(tmp_path / "population.safetensors")
+    read = load_prior(tmp_path / "population.safetensors").crowd
+    few = fit_crowd(seen_by(people[30:], 15), prior, earlier=read)
+    assert few.seen[29] == 15 and few.effects[29] == 0.0
+    many = fit_crowd(seen_by(people[30:], 25), prior, earlier=read)
+    assert many.seen[29] == 25 and many.effects[29] > 0.0 and many.sums["score"][29]
+
+
+def test_updates_of_other_pools_are_refused():
+    prior, _, first, second = halves()
+    other = ItemsPrior(pool(20, 4))
+    with pytest.raises(ValueError, match="same pool of 40 items"):
+        fit_crowd(second, prior, earlier=crowd_of(other))
+    with pytest.raises(ValueError, match="at least 20 people to update"):
+        fit_crowd(second[:3], prior, earlier=fit_crowd(first, prior))
