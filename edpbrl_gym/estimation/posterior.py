@@ -122,6 +122,10 @@ class Posterior:
         precision = cho_solve(cho_factor(covariance), np.eye(len(mean)))
         return cls(mean, (precision + precision.T) / 2)
 
+    def think(self) -> None:
+        """Make what ``after`` begins with."""
+        _ = self.inverse_factor
+
     def after(self, differences: Floats, offsets: Floats | None) -> Posterior:
         """The posterior after a few more answers, by Laplace's approximation with what was known as the prior.
 

@@ -56,6 +56,10 @@ class ScatteredPosterior(Posterior):
         drawn[:, self.used] = self.part.of_normals(normal[:, self.used])
         return drawn
 
+    def think(self) -> None:
+        """As of the base class."""
+        self.part.think()
+
     def after(self, differences: Floats, offsets: Floats | None) -> Posterior:
         """As of the base class."""
         known = self._including(np.any(differences, axis=(0, 1)))

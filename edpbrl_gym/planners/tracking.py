@@ -183,7 +183,7 @@ class TasteTracker:
         if known != len(self._answers) or not self._due(known + 1):
             known = self._fitted
         base = self.start if known is None else self._base(known)
-        _ = base.inverse_factor  # from which the small step begins
+        base.think()
 
     def current(self) -> Fit:
         """The fit of all answers."""
