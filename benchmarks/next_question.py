@@ -6,11 +6,13 @@
 A measured question covers everything between an answer and the next options: ``tell``, the update of the estimate (only
 before the first question of an episode) and ``ask``. ``think`` is called while the person looks at the options; its CPU
 time is a column of its own. With ``--no-think`` the same work falls into the waiting time. K = 4 unless it is said,
-d = 384, as with MiniLM. Four settings:
+d = 384, as with MiniLM. Six settings:
 
 * "one step": 5,000 random tokens in one step, so that every question sees all of them and a new estimate;
 * "built-in": the built-in vocabulary (six steps, MiniLM) and partial prompts;
-* "prompts", "prompts K9": the same vocabulary and complete prompts, four or nine of them.
+* "prompts", "prompts K9": the same vocabulary and complete prompts, four or nine of them;
+* "pool", "pool K9": 900 items with joined features (384 and 1,280), whose effects are known from 500 people, each of
+  whom chose the best of four 25 times.
 
 Timing starts after N = 0, 60, 180 or 360 answers to random questions, told without asking, and, if N > 0, one untimed
 question: it searches the scales from the beginning, which happens once, when a session is resumed. For each N: median,
@@ -28,9 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import clustered_items, make_parser
-from edpbrl_gym._arrays import Floats
+from edpbrl_gym._arrays import AnyFloats, Floats
 from edpbrl_gym._validation import Feedback
+from edpbrl_gym.estimation.items import ItemsPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.population.items import fit_crowd
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.features.memo import MemoEncoder
 from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, TokenFeatures
@@ -38,6 +42,7 @@ from edpbrl_gym.planners.option_features import option_features
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 K, D, TOKENS = 4, 384, 5000
+BLOCKS, ITEMS, PEOPLE, EACH = (384, 1280), 900, 500, 25
 ANSWERS = (0, 60, 180, 360)
 
 
@@ -54,8 +59,8 @@ class TimedEncoder(MemoEncoder):
         return embeddings
 
 
-# planner, vocabulary, true features of prompts (K, h), encoder
-Setting = tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None]
+# planner, vocabulary, true features of prompts (K, h), encoder, true taste
+Setting = tuple[AdaptivePlanner, Vocabulary, Callable[[NDArray[np.int64]], Floats], TimedEncoder | None, AnyFloats]
 
 
 def _clocks() -> Floats:
@@ -69,7 +74,7 @@ def one_step(seed: int) -> Setting:
     planner = AdaptivePlanner(
         vocabulary, options=TokenFeatures(vocabulary, tokens), prior=VocabularyPrior(tokens), num_options=K, seed=seed
     )
-    return planner, vocabulary, lambda prompts: tokens[prompts[:, -1]], None
+    return planner, vocabulary, lambda prompts: tokens[prompts[:, -1]], None, np.random.default_rng(1001).normal(size=D)
 
 
 def built_in(seed: int, *, feedback: Feedback = "truncated", num_options: int = K) -> Setting:
@@ -84,7 +89,31 @@ def built_in(seed: int, *, feedback: Feedback = "truncated", num_options: int = 
     def features(prompts: NDArray[np.int64]) -> Floats:
         return encoder.encode([vocabulary.prompt(row) for row in prompts.tolist()]).astype(np.float64)
 
-    return planner, vocabulary, features, encoder
+    return planner, vocabulary, features, encoder, encoder.encode(["a cosy cabin"])[0]
+
+
+@functools.cache
+def known_pool() -> tuple[Floats, ItemsPrior, Floats]:
+    """The pool's features, its prior with simulated other people, and the utilities of one more person."""
+    rows = np.concatenate([clustered_items(ITEMS, width) for width in BLOCKS], axis=1)
+    prior = ItemsPrior(rows, blocks=BLOCKS)
+    mapped, rng = prior.feature_map(rows), np.random.default_rng(1002)
+    effects, people = rng.normal(size=ITEMS), []
+    for _ in range(PEOPLE + 1):
+        utilities = effects + prior.components @ rng.normal(size=prior.own.start) + rng.normal(size=ITEMS)
+        shown = np.array([rng.choice(ITEMS, K, replace=False) for _ in range(EACH)])
+        people.append((mapped[shown], (utilities[shown] + rng.gumbel(size=shown.shape)).argmax(axis=1)))
+    return rows, prior.with_crowd(fit_crowd(people[:-1], prior)), utilities
+
+
+def pool(seed: int, *, num_options: int = K) -> Setting:
+    """A pool of pictures about which other people were asked."""
+    rows, prior, utilities = known_pool()
+    vocabulary = Vocabulary(("item",), (tuple(map(str, range(ITEMS))),))
+    options = TokenFeatures(vocabulary, rows)
+    planner = AdaptivePlanner(vocabulary, options=options, prior=prior, num_options=num_options, seed=seed)
+    theta = np.linalg.lstsq(rows, utilities, rcond=None)[0]  # more features than items
+    return planner, vocabulary, lambda prompts: rows[prompts[:, -1]], None, theta
 
 
 SETTINGS = {
@@ -92,12 +121,14 @@ SETTINGS = {
     "built-in": built_in,
     "prompts": functools.partial(built_in, feedback="prompt"),
     "prompts K9": functools.partial(built_in, feedback="prompt", num_options=9),
+    "pool": pool,
+    "pool K9": functools.partial(pool, num_options=9),
 }
 
 
-def measure(setting: Setting, answers: int, questions: int, theta: Floats, think: bool) -> Floats:
+def measure(setting: Setting, answers: int, questions: int, think: bool) -> Floats:
     """Seconds of each question by both clocks, and of thinking, (questions, 3), after ``answers`` answers."""
-    planner, vocabulary, features, encoder = setting
+    planner, vocabulary, features, encoder, theta = setting
     planner.reset()
     complete = isinstance(planner.options, PromptFeatures)  # one question an episode
     horizon = len(vocabulary.sizes)
@@ -149,10 +180,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for name in arguments.settings:
         setting = SETTINGS[name](0)
-        encoder = setting[3]
-        theta = np.random.default_rng(1001).normal(size=D) if encoder is None else encoder.encode(["a cosy cabin"])[0]
         for answers in arguments.answers:
-            seconds = 1e3 * measure(setting, answers, arguments.questions, theta, not arguments.no_think)
+            seconds = 1e3 * measure(setting, answers, arguments.questions, not arguments.no_think)
             statistics = (np.median, lambda column: np.quantile(column, 0.99), np.max)
             cells = [statistic(column) for column in seconds[:, :2].T for statistic in statistics]
             cells.append(seconds[:, 2].max())

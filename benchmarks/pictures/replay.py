@@ -17,8 +17,10 @@ from edpbrl_gym.likelihood import AnswerFormat, BestOf, BestWorst, Ranking, Resp
 from edpbrl_gym.likelihood.rating import Like, Rating
 
 ANSWERS = (0, 3, 6, 10, 15, 20, 40)
+CALIBRATION = ("answered", "predicted", "log_probability", "covered")
 _BEST = 10  # items that an estimate chooses
 _GUESSED = 400  # further questions of four held-out items, whose answers are predicted
+_DRAWS = 400  # of utilities, for intervals
 
 
 class Form(NamedTuple):
@@ -81,8 +83,7 @@ class Belief:
 
         The mean of a logistic function of a Gaussian, by MacKay's (1992) approximation.
         """
-        if self.covariance is None:
-            return np.full(len(one), np.nan)
+        assert self.covariance is not None
         own = np.diagonal(self.covariance)
         variance = np.maximum(own[one] + own[other] - 2.0 * self.covariance[one, other], 0.0)
         lead = (self.scores[one] - self.scores[other]) / np.sqrt(1.0 + np.pi * variance / 8.0)
@@ -129,12 +130,14 @@ def judge(belief: Belief, rater: Rater) -> dict[str, float]:
     - hit: share of random questions of four in which an item with the highest rating has the highest score;
     - regret: mean rating of the ten best less that of the ten with the highest scores (random among equal ones), in
       standard deviations of the person's ratings;
-    - predicted: the accuracy that the belief expects; log_probability: of the order of a pair.
+    - answered: share of the answers to all pairs that are the likelier ones, equal ratings being answered at random;
+      predicted: the share that the belief expects; log_probability: of the answer about a pair;
+    - covered: share of pairs whose lead is in its central 90% interval. Utilities have another unit than ratings, so
+      that leads are in standard deviations, of the ratings of the held-out items and of each draw of their utilities.
     """
     better, worse = rater.pairs
     lead = belief.scores[better] - belief.scores[worse]
     tie = np.abs(lead) <= 1e-9 * max(1.0, float(np.abs(belief.scores).max()))
-    chances = belief.preferred(better, worse)
     held, ratings = rater.held_out, rater.ratings[rater.held_out]
     shuffled = generator(0, "pictures", "ten best", rater.place).permutation(len(held))
     fours = generator(0, "pictures", "hit", rater.place).random((_GUESSED, len(held))).argsort(axis=1)[:, :4]
@@ -146,9 +149,29 @@ def judge(belief: Belief, rater: Rater) -> dict[str, float]:
         "accuracy": float(np.where(tie, 0.5, lead > 0).mean()) if len(lead) else np.nan,
         "hit": float(highest[np.arange(_GUESSED), guess].mean()),
         "regret": float(lost / rater.ratings.std()),
-        "predicted": float(np.maximum(chances, 1.0 - chances).mean()) if len(lead) else np.nan,
-        "log_probability": float(np.log(np.maximum(chances, 1e-12)).mean()) if len(lead) else np.nan,
+        **(dict.fromkeys(CALIBRATION, np.nan) if belief.covariance is None else _calibrated(belief, rater)),
     }
+
+
+def _calibrated(belief: Belief, rater: Rater) -> dict[str, float]:
+    held, ratings = rater.held_out, rater.ratings[rater.held_out]
+    one, other = np.triu_indices(len(held), 1)
+    chances = belief.preferred(held[one], held[other])
+    answers = 0.5 + 0.5 * np.sign(ratings[one] - ratings[other])  # 1: one, 0: other, 1/2: at random
+    right = np.where(chances == 0.5, 0.5, np.where(chances > 0.5, answers, 1.0 - answers))
+    logs = answers * np.log(np.maximum(chances, 1e-12)) + (1.0 - answers) * np.log(np.maximum(1.0 - chances, 1e-12))
+    assert belief.covariance is not None
+    rng = generator(0, "pictures", "intervals", rater.place)
+    draws = rng.multivariate_normal(belief.scores[held], belief.covariance[np.ix_(held, held)], _DRAWS, method="eigh")
+    spread = draws.std(axis=1)
+    standard = draws[spread > 0] / spread[spread > 0, None]
+    covered = np.nan
+    if len(standard) and ratings.std() > 0:
+        low, high = np.quantile(standard[:, one] - standard[:, other], [0.05, 0.95], axis=0)
+        leads = (ratings[one] - ratings[other]) / ratings.std()
+        covered = float(((low <= leads) & (leads <= high)).mean())
+    found = (right.mean(), np.maximum(chances, 1.0 - chances).mean(), logs.mean(), covered)
+    return dict(zip(CALIBRATION, map(float, found), strict=True))
 
 
 @one_blas_thread()

@@ -17,8 +17,9 @@ MEASURES = {
     "accuracy": "share of pairs of held-out items ordered rightly",
     "hit": "share of best-of-4 questions about held-out items predicted rightly",
     "regret": "regret of the ten best, in standard deviations of the person's ratings",
-    "error": "predicted minus observed share of pairs ordered rightly",
-    "log_probability": "log probability of the order of a pair",
+    "error": "predicted minus observed share of answers to pairs that are the likelier ones",
+    "covered": "share of leads in their 90% intervals",
+    "log_probability": "log probability of the answer about a pair",
     "different": "different pictures among those shown",
     "wait": "mean seconds until a question was chosen",
 }
@@ -32,7 +33,7 @@ _GAIN = "less random questions with the same estimator"
 
 def make_report(results: Results) -> Report:
     """The report of ``python -m benchmarks.pictures``."""
-    table = results.table.assign(error=results.table["predicted"] - results.table["accuracy"])
+    table = results.table.assign(error=results.table["predicted"] - results.table["answered"])
     curves = Curves(table, ["data", "features", "form", "contender"], ["person"], None, "answers")
     sections: list[Section] = []
     for data, features in dict.fromkeys(key[:2] for key in curves.series):

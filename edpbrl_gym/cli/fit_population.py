@@ -18,8 +18,10 @@ from edpbrl_gym.cli.design_file import DESIGN, NamedVocabulary, option_vocabular
 
 if TYPE_CHECKING:
     from edpbrl_gym.comparisons import Comparisons
+    from edpbrl_gym.estimation.items import ItemsPrior
     from edpbrl_gym.estimation.population import Population
     from edpbrl_gym.estimation.population.model import Kind
+    from edpbrl_gym.estimation.taste_prior import TastePrior
     from edpbrl_gym.features import TextEncoder
     from edpbrl_gym.likelihood import Terms
 
@@ -54,7 +56,8 @@ class FitPopulation:
     minimum_people: int = 20
     """Fewest people; statistics of fewer could give away the answers of one."""
     update: Path | None = None
-    """Population to update with these people, who must be others; its own people's answers are not needed."""
+    """Population of any kind to update with these people, who must be others; its own people's answers are not needed.
+    One of items stays about its pool."""
     forgetting: float | None = None
     """With --update: how much weight its people lose, 0 to below 1, for tastes that drift (None: 0)."""
     seed: int = 0
@@ -73,7 +76,9 @@ def run(options: FitPopulation) -> None:
     from edpbrl_gym._places import hold_place, prepare_place
     from edpbrl_gym._validation import check_path
     from edpbrl_gym.comparisons.answer_files import answer_files, form_of, read_people
+    from edpbrl_gym.estimation.items import ItemsPrior
     from edpbrl_gym.estimation.population import Population
+    from edpbrl_gym.estimation.population.storage import PopulationFile
     from edpbrl_gym.features import embed_tokens
     from edpbrl_gym.likelihood import format_of
 
@@ -87,18 +92,23 @@ def run(options: FitPopulation) -> None:
     prepare_place(options.out)
     with hold_place(options.out):
         quiet_libraries()
-        earlier = None if options.update is None else Population.load(options.update)
+        earlier = None if options.update is None else PopulationFile.load(options.update)
         questions = [path for path, form in zip(files, forms, strict=True) if form == "questions"]
         loaded: dict[str, TextEncoder] = {}  # one at most, as people share their features
         encoder_of = functools.partial(_encoder_of, option=options.encoder, loaded=loaded)
         answers = read_people(files, encoder_of, progress=True)
         _check_group(len(answers), options)
-        if options.kind == "items":
-            _fit_items(options, answers)
-            _tell_written(options)
-            return
         if options.update is not None and earlier is not None:
             check_encoder_of_population(earlier, answers[0].metadata, answers[0].dimension, options.update)
+        if options.kind == "items" or isinstance(earlier, ItemsPrior):
+            if isinstance(earlier, Population) or options.vocabulary is not None:
+                raise UsageError(
+                    f"Expected no --vocabulary, and with --kind items a population of items to update, got "
+                    f"{options.vocabulary or f'one of tastes in {options.update}'}; leave it out"
+                )
+            _fit_items(options, answers, earlier)
+            _tell_written(options)
+            return
         words = _vocabulary(options, answers, (questions or files)[0], required=earlier is None)
         embedded = None
         if words is not None:
@@ -152,7 +162,7 @@ def _check(options: FitPopulation) -> None:
             "population"
         )
     for name in ("kind", "factors", "base"):
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, "items"):
             raise UsageError(f"Expected no --{name} with --update, which keeps that of {options.update}; leave it out")
     if not options.update.is_file():
         raise UsageError(f"Expected the population to update at {options.update}, found none; check the path")
@@ -237,7 +247,7 @@ def _fitted(
     )
 
 
-def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
+def _fit_items(options: FitPopulation, answers: Sequence[Comparisons], earlier: ItemsPrior | None) -> None:
     """What is liked in each item of the pool that all were asked about, written and told."""
     import numpy as np
 
@@ -245,24 +255,34 @@ def _fit_items(options: FitPopulation, answers: Sequence[Comparisons]) -> None:
     from edpbrl_gym.estimation.population.items import fit_crowd
     from edpbrl_gym.likelihood import format_of
 
-    items = np.unique(np.concatenate([one.features[one.present] for one in answers]), axis=0)
-    with bad_arguments():
-        prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
+    if earlier is None:
+        items = np.unique(np.concatenate([one.features[one.present] for one in answers]), axis=0)
+        with bad_arguments():
+            prior = ItemsPrior(items, blocks=answers[0].metadata.get("blocks"))
+    else:
+        prior = earlier
     terms = [prior.mapped(one).terms(format_of(one.responses)) for one in answers]
-    crowd = fit_crowd(terms, prior, minimum_people=options.minimum_people)
+    crowd = fit_crowd(
+        terms,
+        prior,
+        minimum_people=options.minimum_people,
+        earlier=prior.crowd,
+        forgetting=options.forgetting or 0.0,
+    )
     number = sum(len(one) for one in answers)
-    prior.with_crowd(crowd, {**_features_of(answers[0]), "answers": number}).save(options.out)
+    origin = {**_features_of(answers[0]), "answers": number} if earlier is None else _added(earlier, options, number)
+    prior = prior.with_crowd(crowd, origin)
+    prior.save(options.out)
     console = output()
-    bullet(console, "People", f"{crowd.people} with {number} answers")
+    total = "" if earlier is None else f"; {crowd.people} people with the earlier ones"
+    bullet(console, "People", f"{len(answers)} with {number} answers{total}")
     few = int((crowd.seen < options.minimum_people).sum())
     kept = f"; {few} shown to fewer than {options.minimum_people} people count by their features alone" if few else ""
-    bullet(console, "Items", f"{len(items)}, each shown to {np.median(crowd.seen):.0f} people (median){kept}")
-    shared = prior.components @ crowd.taste + crowd.effects
-    own = np.einsum("nc,cd,nd->n", prior.components, crowd.covariance, prior.components)
-    total = shared.var() + own.mean() + crowd.deviation
-    parts = {"shared by all": shared.var(), "of each person's taste": own.mean()}
-    parts["of one person at one item"] = crowd.deviation
-    bullet(console, "Liking", ", ".join(f"{value / total:.0%} {name}" for name, value in parts.items()))
+    bullet(console, "Items", f"{len(crowd.seen)}, each shown to {np.median(crowd.seen):.0f} people (median){kept}")
+    parts = prior.liking()
+    whole = sum(parts.values())
+    named = {"shared": "shared by all", "taste": "of each person's taste", "own": "of one person at one item"}
+    bullet(console, "Liking", ", ".join(f"{value / whole:.0%} {named[name]}" for name, value in parts.items()))
 
 
 def _features_of(answers: Comparisons) -> dict[str, Any]:
@@ -281,15 +301,20 @@ def _with_origin(
     """With what is known of its making: no names of people or files."""
     number = sum(len(one) for one in answers)
     if earlier is not None:
-        before = dict(earlier.provenance)
-        origin = {**before, "answers": before.get("answers", 0) + number, "updates": before.get("updates", 0) + 1}
-        return replace(population, provenance={**origin, "forgetting": options.forgetting or 0.0})
+        return replace(population, provenance=_added(earlier, options, number))
     metadata = answers[0].metadata
     origin = _features_of(answers[0])
     if words is not None:
         origin["vocabulary_fingerprint"] = words.vocabulary.fingerprint
     origin |= {"base": "identity" if words is None else "vocabulary", "answers": number, "seed": options.seed}
     return replace(population, features=str(metadata.get("encoder", "")), provenance=origin)
+
+
+def _added(earlier: TastePrior, options: FitPopulation, number: int) -> dict[str, Any]:
+    """What is known of the making of an updated population, with so many more answers."""
+    before = dict(earlier.provenance)
+    origin = {**before, "answers": before.get("answers", 0) + number, "updates": before.get("updates", 0) + 1}
+    return {**origin, "forgetting": options.forgetting or 0.0}
 
 
 def _describe(population: Population, terms: Sequence[Terms], words: NamedVocabulary | None, embedded: Any) -> None:

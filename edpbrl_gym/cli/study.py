@@ -216,9 +216,10 @@ def _export(options: StudyExport) -> None:
     quiet_libraries()
     with hold_place(options.out):
         with closing(store):
+            materials = Materials(config)
             written = export(
                 store,
-                Materials(config),
+                materials,
                 options.out,
                 identified=options.identified,
                 track=lambda records: track("People", records, len(records)),
@@ -231,7 +232,9 @@ def _export(options: StudyExport) -> None:
             bullet(console, "Identified", "the export names people: keep it as safe as the database")
         if written.people:
             console.print(f"One taste: {command('edpbrl', 'estimate', written.people[0])}", soft_wrap=True)
-            console.print(f"All: {command('edpbrl', 'fit-population', options.out / 'comparisons')}", soft_wrap=True)
+            kind = ("--kind", "items") if materials.crowds.has_pool else ()
+            together = command("edpbrl", "fit-population", options.out / "comparisons", *kind)
+            console.print(f"All: {together}", soft_wrap=True)
         console.print(f"Report: {command('edpbrl', 'report', options.out)}", soft_wrap=True)
 
 

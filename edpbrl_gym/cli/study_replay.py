@@ -17,7 +17,7 @@ __all__ = ["StudyReplay", "run"]
 
 _EVENTS = {"consent": "consented", "undo": "took an answer back", "status": "status", "sure": "sure enough",
            "comprehension": "comprehension check", "refused": "a post was refused",
-           "style_choice": "the last question"}  # fmt: skip
+           "style_choice": "the last question", "start": "starts from those who finished before"}  # fmt: skip
 _KINDS = {
     "normal": "counts",
     "attention": "attention check",
@@ -44,7 +44,9 @@ def run(options: StudyReplay) -> None:
     with closing(store):
         participant = find_participant(store, options.participant)
         name = pseudonym(store.secret, participant)
-        found = audit(name, store.record(participant.id), Materials(config))
+        materials = Materials(config)
+        materials.rest_on(store)
+        found = audit(name, store.record(participant.id), materials)
     console = output()
     if options.json:
         console.print(json.dumps(found.as_json(), indent=1), soft_wrap=True)

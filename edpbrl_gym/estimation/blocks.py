@@ -216,12 +216,17 @@ class ScalesOfBlocks:
 
     def log_evidence(self, log_scales: Floats) -> tuple[float, Floats]:
         """Laplace log evidence, and its derivatives by the logs of the scales, (B,)."""
-        roots = np.exp(0.5 * log_scales)
-        scaled = np.concatenate(
-            [root * self._rows[:, :, part] for root, part in zip(roots, self._parts, strict=True)], axis=2
-        )
-        answers = WhitenedAnswers(scaled, self._offsets, self._base)
-        return answers.log_evidence_slopes(self._parts)
+        return self._scaled(np.exp(0.5 * log_scales)).log_evidence_slopes(self._parts)
+
+    def log_evidences(self, scales: Floats, factors: Floats) -> list[float]:
+        """Laplace log evidence at multiples of the scales (B,), one for each factor."""
+        answers = self._scaled(np.sqrt(scales))
+        return [answers.log_evidence(factor) for factor in factors.tolist()]
+
+    def _scaled(self, roots: Floats) -> WhitenedAnswers:
+        """The answers at the roots s_b of the scales, (B,)."""
+        scaled = [root * self._rows[:, :, part] for root, part in zip(roots, self._parts, strict=True)]
+        return WhitenedAnswers(np.concatenate(scaled, axis=2), self._offsets, self._base)
 
     def climb(self, start: Floats) -> Floats:
         """The local maximum of evidence times prior from scales (B,)."""

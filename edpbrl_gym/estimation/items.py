@@ -22,13 +22,13 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import block_diag
 from scipy.spatial import cKDTree
-from scipy.special import softmax
+from scipy.special import expit
 
 from edpbrl_gym._arrays import AnyFloats, Floats
 from edpbrl_gym._threads import one_blas_thread
@@ -39,10 +39,11 @@ from edpbrl_gym.estimation.mixture import MixturePosterior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.priors import MOST_ITEMS
+from edpbrl_gym.estimation.scattered import ScatteredPosterior
 from edpbrl_gym.estimation.taste_prior import Described, TastePrior
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.features.base import hash_arrays, hash_settings
-from edpbrl_gym.likelihood import AnswerFormat
+from edpbrl_gym.likelihood import AnswerFormat, Terms
 
 __all__ = ["Crowd", "ItemsFit", "ItemsPart", "ItemsPrior"]
 
@@ -64,10 +65,11 @@ class Crowd:
         taste: Mean of theta, (c,).
         covariance: Of theta among people, (c, c).
         effects: What people like more in each item than its features say: posterior means of b_i, (N,).
-        variances: Their posterior variances, (N,).
+        variances: Posterior variances of the means beta . phi(x_i) + b_i about their mean over the pool, (N,).
         deviation: t^2, variance of a person's own deviation at an item.
         seen: Number of people to whom each item was shown, (N,).
         people: Number of people.
+        sums: Over people, for updates (`fit_crowd`); empty if this came from elsewhere.
     """
 
     taste: Floats
@@ -77,6 +79,7 @@ class Crowd:
     deviation: float
     seen: NDArray[np.int64]
     people: int
+    sums: Mapping[str, Floats] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +152,15 @@ class ItemsFit:
         return self.parts[int(self.weights.argmax())]
 
 
+class _Asked(NamedTuple):
+    """A person's answers about the coordinates ``used`` that they are about, and the search for the scales."""
+
+    used: NDArray[np.intp]
+    differences: Floats
+    offsets: Floats | None
+    search: ScalesOfBlocks
+
+
 class ItemsPrior(TastePrior):
     """The prior of this module.
 
@@ -165,6 +177,7 @@ class ItemsPrior(TastePrior):
 
     label, file = "items", "population.safetensors"
     own: slice
+    _taste: GaussianPrior  # of other people, if they are known
 
     def __init__(
         self,
@@ -244,7 +257,26 @@ class ItemsPrior(TastePrior):
         """The same prior, for a person of whom others are known; ``provenance`` says of their answers what is known."""
         known = copy(self)
         known.crowd, known.provenance = crowd, provenance
+        if crowd is not None:
+            known._taste = GaussianPrior.from_covariance(crowd.covariance, crowd.taste)
         return known
+
+    def shared(self) -> Floats:
+        """What other people like in each item, m_i, (N,); zeros where they are not known."""
+        if self.crowd is None:
+            return np.zeros(len(self._items))
+        return np.asarray(self.components @ self.crowd.taste + self.crowd.effects)
+
+    def liking(self) -> dict[str, float]:
+        """Variances over the items of the parts of a person's utility: shared by all, their taste, their deviations.
+
+        Raises:
+            ValueError: Other people are not known.
+        """
+        if self.crowd is None:
+            raise ValueError("Expected a prior with what other people answered, got one without; fit_crowd makes it")
+        taste = np.einsum("nc,cd,nd->n", self.components, self.crowd.covariance, self.components).mean()
+        return {"shared": float(self.shared().var()), "taste": float(taste), "own": float(self.crowd.deviation)}
 
     def save(self, path: Any) -> None:
         """Write what other people answered to a .safetensors file; raises as `Population.save`."""
@@ -254,7 +286,9 @@ class ItemsPrior(TastePrior):
 
     def start(self) -> Posterior:
         """The prior at the medians of the scales, or other people's tastes."""
-        return self._gaussian(np.arange(self.dimension)).start()
+        used = np.arange(self.own.start)
+        mean, variances = self._marginal()
+        return ScatteredPosterior.of(self._gaussian(used).start(), used, mean, variances)
 
     def fit(self, data: Data, *, model: AnswerFormat | None = None) -> ItemsFit:
         """Choose the scales by the evidence of answers about features of ``feature_map``, and estimate.
@@ -263,24 +297,44 @@ class ItemsPrior(TastePrior):
             TypeError, ValueError: As for ``fit_prior``.
         """
         with one_blas_thread():  # many small products
-            differences, offsets = answer_differences(answer_terms(data, model))
-            shown = differences[:, :, self.own].any(axis=(0, 1))
-            used = np.append(np.arange(self.own.start), self.own.start + np.flatnonzero(shown))
-            differences = differences[:, :, used]
-            parts = (*self._parts[:-1], slice(self.own.start, len(used)))
-            search = ScalesOfBlocks(differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO)
-            scales = search.climb(self._typical)
-            under = WhitenedAnswers(differences, offsets, GaussianPrior.diagonal(self._variances(scales)[used]))
-            alone = self._whole(*under.estimate(1.0)[::2], scales, used)
+            asked = self._asked(answer_terms(data, model))
+            alone = self._alone(asked)
             if self.crowd is None:
                 return ItemsFit((alone,), np.ones(1))
-            under = WhitenedAnswers(differences, offsets, self._gaussian(used))
-            others = self._whole(*under.estimate(1.0)[::2], np.zeros(0), used)
-            logs = [search.log_evidence(np.log(self._typical * factor))[0] for factor in _FACTORS]
-            weights = -0.5 * np.square(np.log(_FACTORS) / _COMMON)
-            unlike = np.logaddexp.reduce(weights - np.logaddexp.reduce(weights) + logs)
-            shares = softmax([np.log1p(-_UNLIKE) + others.log_evidence, np.log(_UNLIKE) + unlike])
-            return ItemsFit((others, alone), np.asarray(shares))
+            others, share = self._like_others(asked)
+            return ItemsFit((others, alone), np.array([share, 1.0 - share]))
+
+    def fit_planned(self, terms: Terms) -> Posterior | None:
+        """As of the base class: of one of the two parts."""
+        if self.crowd is None:
+            return None
+        with one_blas_thread():
+            asked = self._asked(terms)
+            others, share = self._like_others(asked)
+            return (others if share >= 0.5 else self._alone(asked)).posterior
+
+    def _asked(self, terms: Terms) -> _Asked:
+        differences, offsets = answer_differences(terms)
+        shown = differences[:, :, self.own].any(axis=(0, 1))
+        used = np.append(np.arange(self.own.start), self.own.start + np.flatnonzero(shown))
+        differences = differences[:, :, used]
+        parts = (*self._parts[:-1], slice(self.own.start, len(used)))
+        search = ScalesOfBlocks(differences, offsets, parts, self._typical, common=_COMMON, ratio=_RATIO)
+        return _Asked(used, differences, offsets, search)
+
+    def _alone(self, asked: _Asked) -> ItemsPart:
+        """The estimate under the scales of the highest evidence."""
+        scales = asked.search.climb(self._typical)
+        return self._whole(asked, GaussianPrior.diagonal(self._variances(scales)[asked.used]), scales)
+
+    def _like_others(self, asked: _Asked) -> tuple[ItemsPart, float]:
+        """The estimate under other people's tastes, and the posterior weight of a person who is like them."""
+        others = self._whole(asked, self._gaussian(asked.used), np.zeros(0))
+        weights = -0.5 * np.square(np.log(_FACTORS) / _COMMON)
+        logs = asked.search.log_evidences(self._typical, _FACTORS)
+        unlike = np.logaddexp.reduce(weights - np.logaddexp.reduce(weights) + logs)
+        odds = np.log1p(-_UNLIKE) + others.log_evidence - np.log(_UNLIKE) - unlike
+        return others, float(expit(odds))
 
     def described(self, fit: ItemsFit) -> Described:
         """By the shares of the blocks and of the deviations."""
@@ -302,32 +356,29 @@ class ItemsPrior(TastePrior):
         """The prior of some coordinates, all features among them, before the answers of this person."""
         if self.crowd is None:
             return GaussianPrior.diagonal(self._variances(self._typical)[used])
-        size, crowd = self.own.start, self.crowd
-        items = used[size:] - size
-        taste = GaussianPrior.from_covariance(crowd.covariance, crowd.taste)
-        deviations = GaussianPrior.diagonal(crowd.deviation + crowd.variances[items])
-        precision = block_diag(taste.precision, deviations.precision)
-        root = block_diag(taste.covariance_root(), deviations.covariance_root())
-        return GaussianPrior.from_root(precision, root, np.append(crowd.taste, crowd.effects[items]))
+        size = self.own.start
+        mean, variances = self._marginal()
+        deviations = GaussianPrior.diagonal(variances[used[size:]])
+        precision = block_diag(self._taste.precision, deviations.precision)
+        root = block_diag(self._taste.covariance_root(), deviations.covariance_root())
+        return GaussianPrior.from_root(precision, root, mean[used])
 
-    def _whole(self, found: Estimate, evidence: float, scales: Floats, used: NDArray[np.intp]) -> ItemsPart:
-        """An estimate with all coordinates, of one with those that the answers are about."""
-        small = Posterior.from_estimate(found)
-        if len(scales):
-            mean, variances = np.zeros(self.dimension), self._variances(scales)
-        else:
-            assert self.crowd is not None
-            mean = np.append(self.crowd.taste, self.crowd.effects)
-            variances = np.append(np.ones(self.own.start), self.crowd.deviation + self.crowd.variances)
-        mean[used] = small.mean
-        root = _scattered(small.inverse_factor, used, np.sqrt(variances))
-        precision = partial(_scattered, small.precision, used, 1.0 / variances)
-        whole = replace(found, theta=mean, precision=precision)
-        return ItemsPart(whole, evidence, scales, Posterior.from_root(mean, root, precision))
+    def _marginal(self, scales: Floats | None = None) -> tuple[Floats, Floats]:
+        """Prior mean and variances of all coordinates, (d,) each, of which those of the taste are its own if alone.
 
+        Args:
+            scales: Of a person alone; None: of one like the others, if they are known, or at the medians.
+        """
+        if self.crowd is None or scales is not None:
+            return np.zeros(self.dimension), self._variances(self._typical if scales is None else scales)
+        crowd = self.crowd
+        mean = np.append(crowd.taste, crowd.effects)
+        return mean, np.append(np.diagonal(crowd.covariance), crowd.deviation + crowd.variances)
 
-def _scattered(matrix: Floats, used: NDArray[np.intp], diagonal: Floats) -> Floats:
-    """A matrix of the used coordinates among all, the others on the diagonal, (d, d)."""
-    whole = np.diag(diagonal)
-    whole[np.ix_(used, used)] = matrix
-    return whole
+    def _whole(self, asked: _Asked, base: GaussianPrior, scales: Floats) -> ItemsPart:
+        """The estimate of all coordinates, those that the answers are about by a prior of them."""
+        found, _, evidence = WhitenedAnswers(asked.differences, asked.offsets, base).estimate(1.0)
+        mean, variances = self._marginal(scales if len(scales) else None)
+        posterior = ScatteredPosterior.of(Posterior.from_estimate(found), asked.used, mean, variances)
+        whole = replace(found, theta=posterior.mean, precision=partial(getattr, posterior, "precision"))
+        return ItemsPart(whole, evidence, scales, posterior)

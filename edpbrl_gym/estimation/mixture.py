@@ -11,12 +11,9 @@ from numpy.typing import ArrayLike
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_count
 from edpbrl_gym.comparisons.queries import QuestionShape
-from edpbrl_gym.estimation.map_estimate import answer_differences
 from edpbrl_gym.estimation.posterior import Posterior
-from edpbrl_gym.estimation.whitened import WhitenedAnswers
-from edpbrl_gym.likelihood import Terms
 
-__all__ = ["MixturePosterior", "after_answers"]
+__all__ = ["MixturePosterior"]
 
 _NEGLIGIBLE = 1e-3  # weight of a part that is left out
 
@@ -76,15 +73,3 @@ class MixturePosterior(Posterior):
         ends[-1] = number
         counts = np.diff(np.minimum(ends, number), prepend=0)
         return np.concatenate([part.draws(int(count), rng) for part, count in zip(self.parts, counts, strict=True)])
-
-
-def after_answers(posterior: Posterior, terms: Terms) -> Posterior:
-    """The posterior after a few more answers, by Laplace's approximation with what was known as the prior.
-
-    Args:
-        posterior: What was known before.
-        terms: The new answers.
-    """
-    # few answers: the estimate is one of as many numbers as they have differences, not of d
-    mean, rows, _ = WhitenedAnswers(*answer_differences(terms), posterior.as_prior()).laplace(1.0)
-    return posterior.with_rows(mean, rows)

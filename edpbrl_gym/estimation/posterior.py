@@ -10,23 +10,24 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack, solve_triangular
 from scipy.linalg.blas import dtrmm, dtrsm
 from scipy.special import ndtr, ndtri
 
-from edpbrl_gym._arrays import Booleans, Floats, MadeWhenRead
+from edpbrl_gym._arrays import AnyFloats, Booleans, Floats, MadeWhenRead
 from edpbrl_gym._validation import check_array, check_count, check_number
 from edpbrl_gym.comparisons.queries import QuestionShape, padded_options, present_options, rank_of
 from edpbrl_gym.estimation.map_estimate import Estimate
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.estimation.variational import normal_points, symmetric_roots
+from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood.choice import log_softmax
 
-__all__ = ["Posterior"]
+__all__ = ["Apart", "Posterior"]
 
 
 _NEGLIGIBLE = 1e-6  # weight of a part of a mixture
@@ -34,6 +35,20 @@ _NEGLIGIBLE = 1e-6  # weight of a part of a mixture
 # as long again
 _ROOT_BLOCK = 32
 _BLOCK_NUMBERS = 1 << 22  # numbers in a block of draws: bounds the memory
+
+
+class Apart(NamedTuple):
+    """A posterior without the coordinates that say something about one row each (`Posterior.apart`).
+
+    Attributes:
+        part: Of the other coordinates, (u,).
+        used: Which these are.
+        variances: Of the coordinates without, which are independent of all others, (d,); 0 for ``used``.
+    """
+
+    part: Posterior
+    used: slice | NDArray[np.intp]
+    variances: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +122,25 @@ class Posterior:
         precision = cho_solve(cho_factor(covariance), np.eye(len(mean)))
         return cls(mean, (precision + precision.T) / 2)
 
+    def think(self) -> None:
+        """Make what ``after`` begins with."""
+        _ = self.inverse_factor
+
+    def after(self, differences: Floats, offsets: Floats | None) -> Posterior:
+        """The posterior after a few more answers, by Laplace's approximation with what was known as the prior.
+
+        Args:
+            differences: As of `answer_differences`, (n, K - 1, d).
+            offsets: Likewise.
+        """
+        # few answers: the estimate is one of as many numbers as they have differences, not of d
+        mean, rows, _ = WhitenedAnswers(differences, offsets, self.as_prior()).laplace(1.0)
+        return self.with_rows(mean, rows)
+
+    def apart(self, rows: AnyFloats, others: Floats) -> Apart:
+        """What makes the covariances of theta . x among different rows x, (n, d), and all others, (k, d)."""
+        return Apart(self, slice(None), np.zeros(self.dimension))
+
     def with_rows(self, mean: Floats, rows: Floats) -> Posterior:
         """The Gaussian with another mean, and with the precision plus ``rows' rows``, as after a few more answers.
 
@@ -171,7 +205,10 @@ class Posterior:
         Raises:
             ValueError: Size < 0.
         """
-        normal = rng.standard_normal((check_count(size, "size", minimum=0), self.dimension))
+        return self.of_normals(rng.standard_normal((check_count(size, "size", minimum=0), self.dimension)))
+
+    def of_normals(self, normal: Floats) -> Floats:
+        """The draws that standard normal ones become, (size, d)."""
         if self._factor is None:
             return self.mean + dtrmm(1.0, self.inverse_factor.T, normal.T, lower=0).T
         return self.mean + solve_triangular(self._factor, normal.T, lower=True, trans="T", check_finite=False).T

@@ -304,19 +304,18 @@ class AdaptivePlanner(TrackedPlanner):
             if self.prior.own is None or not self.model.relative:
                 return ExpectedBest(draws)
             rivals = _rivals(self._tokens[0], posterior.draws(_RIVALS, rng), self.prior.own)
-            return ExpectedVariance(draws, posterior.inverse_factor, contrasts=rivals)
+            return ExpectedVariance(draws, posterior, contrasts=rivals)
         if not self.model.relative:
             kind = "variance" if self._lowers_variance else self.score
-            format, root = self._taste.format, posterior.inverse_factor
-            return SeparateOptions(draws, format, root, score=kind, contrasts=self._contrasts)
+            return SeparateOptions(draws, self._taste.format, posterior, score=kind, contrasts=self._contrasts)
         if self.score == "mutual":
             return MutualInformation(draws)
         if len(self._picks) > 1:
             kind, root = "variance" if self._lowers_variance else self.score, posterior.inverse_factor
             return SequentialChoices(draws, self._picks, root, score=kind, contrasts=self._contrasts)
         if self.score == "information":
-            return ExpectedInformation(draws, posterior.inverse_factor)
-        return ExpectedVariance(draws, posterior.inverse_factor, contrasts=self._contrasts)
+            return ExpectedInformation(draws, posterior)
+        return ExpectedVariance(draws, posterior, contrasts=self._contrasts)
 
     def _shared_token(self, before: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """One random first token for all lanes, fixed for later episodes where all share it."""

@@ -1,23 +1,31 @@
 """Acquisition values of questions under a Gaussian posterior, for all replacements of one option at once.
 
     X (K, d)          options x_k; a is the one that is replaced
-    P (d, d)          posterior covariance
+    P (d, d)          posterior covariance, P = R' R
     theta_m (d,)      posterior draws, m = 1..M, or the mean
     p_m (K,)          softmax(X theta_m)
     W (K, K)          mean over m of diag(p_m) - p_m p_m'; X' W X is the expected Fisher information of the question
-    Y (K - 1, d)      differences x_j - x_a; W_a is W without the row and column of a, W_a = L L', X' W X = Y' W_a Y
-    J (K - 1, K - 1)  I + L' Y P Y' L, I the identity; J = C C'
-
-Everything below needs inner products of options only, so that trying every token of a vocabulary in the place of one
-option costs a few products and n determinants of size K - 1.
 
 With s = p_m(a) for a candidate, the other options keep their relative shares q_m, p_m(j) = (1 - s) q_m(j), so that
-every mean over m is a product of (n, M) arrays of s with (M,) arrays of q_m.
+every mean over m is a product of (M, n) arrays of s with arrays of q_m.
+
+Everything below needs inner products of options only. The K - 1 other options are the same for all candidates. With the
+first of them as the origin, and an orthonormal basis of the span of the others' R (x_j - x_0), they have coordinates
+z_j (r,), r <= K - 2, and a candidate has (f, g), g the length of what is outside of this span. In these coordinates the
+information of the question is the mean over m of the covariance of the options under p_m. With
+
+    rho_m = sum_j q_m(j) z_j,    v = E[s (1 - s)],    rho = E[s (1 - s) rho_m] / sqrt(v),    h = sqrt(v) f - rho,
+    A - I = E[(1 - s) sum_j q_m(j) z_j z_j' - (1 - s)^2 rho_m rho_m'] - rho rho'
+
+it is H = (A - I, and 0 outside) + k k', k = (h, g sqrt(v)), so that the candidates differ in n matrices of size r and a
+few vectors. The determinant of I + H is that of A times 1 + h' A^-1 h + g^2 v.
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +33,12 @@ from scipy.linalg.blas import dtrmm, strmm
 from scipy.special import expit
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation import Posterior
 
 __all__ = ["ExpectedBest", "ExpectedInformation", "ExpectedVariance", "MutualInformation", "QuestionScore"]
 
-_MANY = 6  # options
-_STEP = 1e-30
-_LARGEST_EXPONENT = 700.0  # of a float64, and a little less
+_EQUAL = 1e-8  # smallest variance in the span of the others, relative to the largest
+_TINY = np.finfo(np.float64).tiny
 
 Table = NDArray[np.floating]
 
@@ -56,7 +64,7 @@ class QuestionScore(ABC):
         self._offsets = offsets
         self._utilities = np.asarray(tokens @ self.draws.T.astype(tokens.dtype), dtype=np.float64)
         self._offset_utilities = offsets @ self.draws.T
-        self._inverse_odds: tuple[Floats, Floats | None] | None = None
+        self._inverse_odds: tuple[Floats, Table | None] | None = None
 
     @abstractmethod
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -72,115 +80,112 @@ class QuestionScore(ABC):
         others = _without(question, lane)
         return np.asarray(self._utilities[question[others]] + self._offset_utilities[others])
 
-    def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
-        """s, the probability of each candidate against the others (n, M), and q, the others' among themselves."""
+    def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Table, Floats]:
+        """s, the probability of each candidate against the others (M, n), and q, the others' among themselves."""
         others = self._others(question, lane)
         top = others.max(axis=0)
         log_total = top + np.log(np.exp(others - top).sum(axis=0))
         shares = np.exp(others - log_total)
         top, inverse_odds = self._exponentials()
         if inverse_odds is None:
-            return expit(self._utilities + (self._offset_utilities[lane] - log_total)), shares
+            return expit(self._utilities.T + (self._offset_utilities[lane] - log_total)[:, None]), shares
         with np.errstate(over="ignore"):  # then the probability is 0
-            odds = inverse_odds * np.exp(log_total - top - self._offset_utilities[lane])
+            against = np.exp(log_total - top - self._offset_utilities[lane]).astype(inverse_odds.dtype)
+            odds = inverse_odds * against[:, None]
         odds += 1.0
         return np.divide(1.0, odds, out=odds), shares
 
-    def _exponentials(self) -> tuple[Floats, Floats | None]:
-        """The highest utilities (M,), and exp(highest - utility) of each candidate (n, M); None where they overflow.
+    def _exponentials(self) -> tuple[Floats, Table | None]:
+        """The highest utilities (M,), and exp(highest - utility) of each candidate (M, n); None where they overflow.
 
         Every replacement needs these times a number of its draw, so that they are computed once.
         """
         if self._inverse_odds is None:
             top = self._utilities.max(axis=0)
-            below = top - self._utilities
-            self._inverse_odds = top, np.exp(below) if below.max() < _LARGEST_EXPONENT else None
+            below = np.asarray((top - self._utilities).T, dtype=self._tokens.dtype, order="C")
+            largest = np.log(np.finfo(below.dtype).max) - 5.0
+            self._inverse_odds = top, np.exp(below) if below.max() < largest else None
         return self._inverse_odds
 
 
 class _InformationScore(QuestionScore):
-    """Base of the scores that are functions of X' W X; its determinant and trace need J only, of size K - 1.
+    """Base of the scores that are functions of X' W X.
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
+        posterior: Of theta, with the covariance P.
     """
 
-    def __init__(self, draws: Floats, root: Floats) -> None:
+    def __init__(self, draws: Floats, posterior: Posterior) -> None:
         super().__init__(draws)
-        self._root = self._cast = root  # the cast has the type of the tokens
+        self._posterior = posterior
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         super().prepare(tokens, offsets)
-        if self._cast.dtype != tokens.dtype:
-            self._cast = self._root.astype(tokens.dtype)
+        part, self._used, self._own = self._posterior.apart(tokens, offsets)
+        self._root = part.inverse_factor
+        self._cast = self._root.astype(tokens.dtype)
         # the rows R x: tokens @ root.T
-        self._white = _Rows(_triangular(self._cast, tokens.T).T, _times(offsets, self._root.T))
+        white = _triangular(self._cast, tokens[:, self._used].T).T
+        self._white = _Rows(white, _times(offsets[:, self._used], self._root.T), self._alone(self._own))
 
-    def _information(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
-        """L and C with each replacement, (K - 1, K - 1, n) each."""
-        root = _cholesky(self._weights(question, lane))
-        inner = _congruent(root, self._white.gram(question, lane))
-        diagonal = np.arange(len(root))
-        inner[diagonal, diagonal] += 1.0
-        return root, _cholesky(inner)
+    def _alone(self, variances: Floats) -> Floats:
+        """What coordinates that are about one token each add to the squared norms of the tokens, (n,)."""
+        if not variances.any():
+            return np.zeros(len(self._tokens))
+        return np.asarray(np.square(self._tokens) @ variances.astype(self._tokens.dtype), dtype=np.float64)
 
-    def _squares(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats]:
-        """W_a, and I + W_a Y P Y' (with the determinant of J), with each replacement, (n, K - 1, K - 1) each.
-
-        LAPACK takes one matrix after the other, which beats loops over their entries from about K = 6.
-        """
-        weights = np.ascontiguousarray(self._weights(question, lane).transpose(2, 0, 1))
-        product = weights @ self._white.gram(question, lane).transpose(2, 0, 1)
-        diagonal = np.arange(weights.shape[1])
-        product[:, diagonal, diagonal] += 1.0
-        return weights, product
-
-    def _weights(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """W_a with each replacement, (K - 1, K - 1, n)."""
+    def _after(self, question: NDArray[np.int64], lane: int, basis: _Basis) -> _After:
+        """The information of the question with each replacement."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
-        mean = q / len(self.draws)
-        pairs = (-mean[:, None] * q[None]).reshape(-1, len(self.draws))
-        weights = (pairs @ (complement * complement).T).reshape(len(q), len(q), -1)
-        diagonal = np.arange(len(q))
-        weights[diagonal, diagonal] += mean @ complement.T
-        return np.asarray(weights)
+        share *= complement
+        points, draws = basis.root.T, len(self.draws)
+        one, other = _lower(len(points))
+        means = points @ q[1:]
+        squares = means[one] * means[other]
+        spread = (points[one] * points[other]) @ q[1:] - squares
+        each = np.concatenate([squares, means, np.ones((1, draws))]) / draws
+        found = np.asarray(each.astype(share.dtype) @ share, dtype=np.float64)
+        inner, rho, v = found[: len(one)], found[len(one) : -1], found[-1]
+        inner += (spread / draws).astype(share.dtype) @ complement
+        root = np.sqrt(v)
+        rho /= root + _TINY
+        inner -= rho[one] * rho[other]
+        return _After.of(inner, root * basis.coordinates - rho, v, basis.outside)
 
 
 class ExpectedInformation(_InformationScore):
-    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det J.
+    """D-criterion: log det(P^-1 + X' W X) - log det P^-1 = log det(I + H).
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
+        posterior: Of theta, with the covariance P.
     """
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        if len(question) >= _MANY:
-            return np.asarray(np.linalg.slogdet(self._squares(question, lane)[1])[1])
-        _, factor = self._information(question, lane)
-        diagonal = np.arange(len(factor))
-        return np.asarray(2.0 * np.log(factor[diagonal, diagonal]).sum(axis=0))
+        found = self._after(question, lane, _Basis(*self._white.products(question, lane)))
+        return np.asarray(np.log(found.pivots).sum(axis=0) + np.log(found.growth))
 
 
 class ExpectedVariance(_InformationScore):
     """A- and V-criterion: reduction of the posterior variance by an answer, tr(S P) - tr(S (P^-1 + X' W X)^-1).
 
-    It is tr(J^-1 T), T = L' Y P S P Y' L. S = I (A) weights all coordinates of theta equally; S = B B' (V) is a
-    variance of contrasts: with the second moment of differences of items it is the mean variance of these differences.
+    S = I (A) weights all coordinates of theta equally; S = B B' (V) is a variance of contrasts: with the second moment
+    of differences of items it is the mean variance of these differences. With N = Q' R S R' Q, Q the basis in which H
+    is written, it is tr(N) - tr((I + H)^-1 N). The basis of the others is the one in which their part of N is diagonal.
 
     Source: classical optimal design (Chaloner & Verdinelli, 1995), with the Fisher information of a choice averaged
     over posterior draws.
 
     Args:
         draws: theta_m, (M, d).
-        root: Lower triangular R with P = R' R, (d, d), ``Posterior.inverse_factor``.
-        contrasts: B, (d, r); None: I.
+        posterior: Of theta, with the covariance P.
+        contrasts: B, (d, r), 0 for coordinates that are about one token each; None: I.
     """
 
-    def __init__(self, draws: Floats, root: Floats, *, contrasts: Floats | None = None) -> None:
-        super().__init__(draws, root)
+    def __init__(self, draws: Floats, posterior: Posterior, *, contrasts: Floats | None = None) -> None:
+        super().__init__(draws, posterior)
         self._contrasts = contrasts
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
@@ -188,25 +193,24 @@ class ExpectedVariance(_InformationScore):
         # the rows B' P x, with P x = R' (R x)
         rows = _triangular(self._cast, self._white.tokens.T, transposed=True).T
         others = _times(self._white.offsets, self._root)
-        self._targets = _Rows(self._contrasted(rows), self._contrasted(others))
+        own = self._own if self._contrasts is None else np.zeros(1)
+        self._targets = _Rows(self._contrasted(rows), self._contrasted(others), self._alone(np.square(own)))
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
-        if len(question) >= _MANY:  # tr(J^-1 T) = tr((I + W G)^-1 W T) with G and T the Gram matrices
-            weights, product = self._squares(question, lane)
-            return _trace_of_solution(product, weights @ self._targets.gram(question, lane).transpose(2, 0, 1))
-        root, factor = self._information(question, lane)
-        inner = _congruent(root, self._targets.gram(question, lane))
-        # tr(J^-1 T) = tr(C^-1 T C'^-1): only its diagonal is needed, but every row solved depends on those before it
-        inverse = _inverse(factor)
-        value = np.zeros(inner.shape[-1])
-        for i in range(len(inner)):
-            for j in range(i + 1):
-                for k in range(j + 1):
-                    value += (1.0 if j == k else 2.0) * inverse[i, j] * inverse[i, k] * inner[j, k]
-        return value
+        among, cross, norms = self._targets.products(question, lane)
+        basis = _Basis(*self._white.products(question, lane), among)
+        found = self._after(question, lane, basis)
+        f, known = basis.coordinates, basis.known[:, None]
+        images = basis.inverse.T @ cross
+        outside = images - known * f  # g times the last column of N; g^2 times its last entry is
+        last = norms - (f * (images + outside)).sum(axis=0)
+        x = np.einsum("jin,jn->in", found.inverse, found.half)
+        told = (x * (known * x + 2.0 * np.sqrt(found.weight) * outside)).sum(axis=0) + found.weight * last
+        left = np.einsum("i,jin,jin->n", basis.known, found.inverse, found.inverse)
+        return np.asarray(basis.known.sum() - left + told / found.growth)
 
     def _contrasted(self, rows: Table) -> Table:
-        return rows if self._contrasts is None else rows @ self._contrasts.astype(rows.dtype)
+        return rows if self._contrasts is None else rows @ self._contrasts[self._used].astype(rows.dtype)
 
 
 class MutualInformation(QuestionScore):
@@ -215,10 +219,10 @@ class MutualInformation(QuestionScore):
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         share, q = self._shares(question, lane)
         complement = 1.0 - share
-        mean = np.concatenate([share.mean(axis=1)[None], q @ complement.T / len(self.draws)])
+        mean = np.concatenate([share.mean(axis=0)[None], q @ complement / len(self.draws)])
         # chain rule: the entropy of p_m is that of "a or not" plus, if not, that of q_m
-        entropy = _plogp(share) + _plogp(complement) + complement * _plogp(q).sum(axis=0)
-        return np.asarray(entropy.mean(axis=1) - _plogp(mean).sum(axis=0))
+        entropy = _plogp(share) + _plogp(complement) + complement * _plogp(q).sum(axis=0)[:, None]
+        return np.asarray(entropy.mean(axis=0) - _plogp(mean).sum(axis=0))
 
 
 class ExpectedBest(QuestionScore):
@@ -233,33 +237,113 @@ class ExpectedBest(QuestionScore):
         return np.asarray(np.maximum(utilities, others).mean(axis=1))
 
 
+class _After(NamedTuple):
+    """The information of a question with each replacement.
+
+    Attributes:
+        pivots: Squares of the diagonals of the Cholesky factors L of A, (r, n).
+        inverse: L^-1, lower triangular, (r, r, n).
+        half: L^-1 h, (r, n).
+        weight: v, (n,).
+        growth: 1 + h' A^-1 h + g^2 v, (n,).
+    """
+
+    pivots: Floats
+    inverse: Floats
+    half: Floats
+    weight: Floats
+    growth: Floats
+
+    @classmethod
+    def of(cls, inner: Floats, along: Floats, weight: Floats, outside: Floats) -> _After:
+        """By elimination, each step for all replacements at once.
+
+        Args:
+            inner: A - I, its lower half row by row, (r (r + 1) / 2, n).
+            along: h, (r, n).
+            weight: v, (n,).
+            outside: g^2, (n,).
+        """
+        size, count = along.shape
+        pivots, system = np.empty((size, count)), np.zeros((size, 2 * size + 1, count))  # A, h and I side by side
+        one, other = _lower(size)
+        system[other, one], system[:, size] = inner, along
+        for row in range(size):
+            pivots[row] = 1.0 + np.maximum(system[row, row], 0.0)  # below 0 by rounding only
+            system[row, size + 1 + row] = 1.0
+            end = size + 2 + row
+            system[row, row + 1 : end] /= np.sqrt(pivots[row])
+            for later in range(row + 1, size):
+                system[later, later:end] -= system[row, later] * system[row, later:end]
+        half = system[:, size]
+        return cls(pivots, system[:, size + 1 :], half, weight, 1.0 + np.square(half).sum(axis=0) + outside * weight)
+
+
+class _Basis:
+    """The orthonormal basis of the span of the other options, by inner products as `_Rows.products` gives them.
+
+    Args:
+        among: Of the others, (K - 2, K - 2).
+        cross: With the replacements, (K - 2, n).
+        norms: Of the replacements, (n,).
+        targets: (K - 2, K - 2) of the others, which are to be diagonal in this basis; None: of nothing.
+
+    Attributes:
+        root: z_j of the others after the first, (K - 2, r).
+        inverse: Its pseudoinverse, transposed, (K - 2, r).
+        coordinates: f of the replacements, (r, n).
+        outside: g^2, (n,).
+        known: The diagonal of the targets, (r,).
+    """
+
+    def __init__(self, among: Floats, cross: Floats, norms: Floats, targets: Floats | None = None) -> None:
+        values, vectors = np.linalg.eigh(among)
+        kept = values > _EQUAL * values.max(initial=0.0)
+        scales, vectors = np.sqrt(values[kept]), vectors[:, kept]
+        self.root, self.inverse = vectors * scales, vectors / scales
+        if targets is not None:
+            self.known, turn = np.linalg.eigh(self.inverse.T @ targets @ self.inverse)
+            self.root, self.inverse = self.root @ turn, self.inverse @ turn
+        self.coordinates = self.inverse.T @ cross
+        self.outside = np.maximum(norms - np.square(self.coordinates).sum(axis=0), 0.0)
+
+
 class _Rows:
     """Inner products of differences of options, for options that are sums of a token's row and an offset's.
 
     Args:
         tokens: (n, r).
         offsets: (K, r).
+        alone: What each token adds to its squared norm, and to nothing else, (n,).
     """
 
-    def __init__(self, tokens: Table, offsets: Table) -> None:
+    def __init__(self, tokens: Table, offsets: Table, alone: Floats) -> None:
         self.tokens = tokens
         self.offsets = offsets
-        self._norms = np.einsum("nd,nd->n", tokens, tokens, dtype=np.float64)
+        self._alone = alone
+        self._norms = np.einsum("nd,nd->n", tokens, tokens, dtype=np.float64) + alone
         products = tokens @ offsets.T.astype(tokens.dtype)
         self._offset_token = np.ascontiguousarray(products.T, dtype=np.float64)
         self._between: dict[int, Floats] = {}  # products of tokens with one
         self._cross: dict[tuple[int, int], Floats] = {}  # and with the option that it is in a lane
 
-    def gram(self, question: NDArray[np.int64], lane: int) -> Floats:
-        """(x_j - x_a) . (x_k - x_a) with each replacement a of option ``lane``, (K - 1, K - 1, n)."""
+    def products(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats, Floats]:
+        """Inner products of the differences to the first of the other options.
+
+        Those among the others after it, (K - 2, K - 2); those of each replacement of option ``lane`` with them,
+        (K - 2, n), and with itself, (n,).
+        """
         others = _without(question, lane)
-        rows = self.tokens[question[others]] + self.offsets[others]
+        rows = np.asarray(self.tokens[question[others]] + self.offsets[others], dtype=np.float64)
         offset = self.offsets[lane]
-        norms = self._norms + 2.0 * self._offset_token[lane] + offset @ offset
-        cross = np.stack([self._products(int(question[other]), int(other)) for other in others])
-        shift = rows @ offset
-        between = rows @ rows.T - shift[:, None] - shift
-        return np.asarray(between[:, :, None] - cross[:, None] - cross[None] + norms)
+        first, differences = rows[0], rows[1:] - rows[0]
+        with_first = self._products(int(question[others[0]]), int(others[0]))
+        cross = np.stack([self._products(int(question[other]), int(other)) for other in others[1:]] or [with_first])
+        cross = cross[: len(differences)] - with_first + (differences @ (offset - first))[:, None]
+        norms = self._norms + 2.0 * (self._offset_token[lane] - with_first) + np.square(offset - first).sum()
+        alone = self._alone[question[others]]
+        among = differences @ differences.T + np.diag(alone[1:]) + alone[0]
+        return among, cross + alone[0], norms + alone[0]
 
     def _products(self, token: int, lane: int) -> Floats:
         """Inner products of all tokens with the option that one is in a lane, (n,)."""
@@ -270,7 +354,7 @@ class _Rows:
         return self._cross[token, lane]
 
 
-def _triangular(root: Floats, columns: Table, *, transposed: bool = False) -> Table:
+def _triangular(root: Table, columns: Table, *, transposed: bool = False) -> Table:
     """R c, or R' c, of a lower triangular R in C order for each column c, both of one precision."""
     product = strmm if columns.dtype == np.float32 else dtrmm
     return np.asarray(product(1.0, root.T, columns, trans_a=int(not transposed)))  # BLAS would copy R to Fortran order
@@ -281,35 +365,10 @@ def _times(rows: Table, matrix: Floats) -> Table:
     return rows @ matrix if rows.any() else np.zeros((len(rows), matrix.shape[1]))
 
 
-def _trace_of_solution(matrices: Floats, right: Floats) -> Floats:
-    """tr(A^-1 B) for n matrices of a positive determinant, (n, k, k) each, in half the time of solving.
-
-    It is the derivative of log det(A + h B) at h = 0, and so the phase of the determinant at an imaginary step: nothing
-    cancels, and the step is too small for any other term (Squire & Trapp, 1998).
-    """
-    phase = np.linalg.slogdet(matrices + (1j * _STEP) * right)[0]
-    return np.asarray(phase.imag / (_STEP * phase.real))
-
-
-def _congruent(root: Floats, matrices: Floats) -> Floats:
-    """The lower half of L' A L for n matrices A and n lower triangular L, all (size, size, n)."""
-    size = len(root)
-    result = np.zeros_like(matrices)
-    for j in range(size):
-        product = np.einsum("ikn,kn->in", matrices[:, j:], root[j:, j])
-        for i in range(j, size):
-            result[i, j] = np.einsum("kn,kn->n", root[i:, i], product[i:])
-    return result
-
-
-def _inverse(factor: Floats) -> Floats:
-    """L^-1 for n lower triangular L without zeros on the diagonal, all (size, size, n)."""
-    result = np.zeros_like(factor)
-    for i in range(len(factor)):
-        result[i, i] = 1.0 / factor[i, i]
-        for j in range(i):
-            result[i, j] = -(factor[i, j:i] * result[j:i, j]).sum(axis=0) * result[i, i]
-    return result
+@functools.cache
+def _lower(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the lower half of a matrix."""
+    return np.tril_indices(size)
 
 
 def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
@@ -318,22 +377,5 @@ def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
     return places
 
 
-def _plogp(probabilities: Floats) -> Floats:
-    return np.asarray(probabilities * np.log(probabilities + np.finfo(np.float64).tiny))
-
-
-def _cholesky(matrices: Floats) -> Floats:
-    """Lower triangular L with L L' = A for n positive semidefinite matrices of a small size, all (size, size, n).
-
-    Loops over the entries, each step for all n at once. A pivot that is zero to rounding makes a column of zeros.
-    """
-    root = np.zeros_like(matrices)
-    size = len(matrices)
-    for j in range(size):
-        pivot = matrices[j, j] - np.square(root[j, :j]).sum(axis=0)
-        positive = pivot > 1e-15 * matrices[j, j]
-        root[j, j] = np.sqrt(np.where(positive, pivot, 0.0))
-        inverse = np.divide(1.0, root[j, j], out=np.zeros_like(pivot), where=positive)
-        for i in range(j + 1, size):
-            root[i, j] = (matrices[i, j] - (root[i, :j] * root[j, :j]).sum(axis=0)) * inverse
-    return root
+def _plogp(probabilities: Table) -> Floats:
+    return np.asarray(probabilities * np.log(probabilities + _TINY))

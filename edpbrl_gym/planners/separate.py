@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from edpbrl_gym._arrays import Floats
+from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.planners.scores import QuestionScore, Table
 
@@ -25,7 +26,7 @@ class SeparateOptions(QuestionScore):
     Args:
         draws: theta_m, (M, d).
         format: The format, with its own parameters.
-        root: R, (d, d), ``Posterior.inverse_factor``.
+        posterior: Of theta.
         score: "information": log det M; "variance": the reduction of tr(B' P B); "mutual": the sum over the options of
             the mutual information between their answers and theta (Houlsby et al., 2011).
         contrasts: B, (d, r), of "variance"; None: I.
@@ -35,29 +36,33 @@ class SeparateOptions(QuestionScore):
         self,
         draws: Floats,
         format: AnswerFormat,
-        root: Floats,
+        posterior: Posterior,
         *,
         score: str,
         contrasts: Floats | None = None,
     ) -> None:
         super().__init__(draws)
-        self._format, self._root, self._score = format, root, score
-        self._targets = root if contrasts is None else root @ contrasts
+        self._format, self._score = format, score
+        if score != "mutual":
+            self._root = posterior.inverse_factor
+            self._targets = self._root if contrasts is None else self._root @ contrasts
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         super().prepare(tokens, offsets)
+        if self._score == "mutual":
+            return
         self._white = np.asarray(tokens, dtype=np.float64) @ self._root.T
         self._white_offsets = offsets @ self._root.T
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         others = np.delete(np.arange(len(question)), lane)
-        rows = self._white[question[others]] + self._white_offsets[others]
         before = [
             self._told((self._utilities[question[k]] + self._offset_utilities[k])[None])[0] for k in others.tolist()
         ]
         told = self._told(self._utilities + self._offset_utilities[lane])
         if self._score == "mutual":
             return np.asarray(told + sum(before))
+        rows = self._white[question[others]] + self._white_offsets[others]
         inner = np.eye(len(self._root)) + (rows.T * np.array(before, dtype=np.float64)) @ rows
         factor = cho_factor(inner, lower=True)
         white = self._white + self._white_offsets[lane]

@@ -25,8 +25,7 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_integers
 from edpbrl_gym.estimation import Estimate, Posterior
-from edpbrl_gym.estimation.map_estimate import answer_terms
-from edpbrl_gym.estimation.mixture import after_answers
+from edpbrl_gym.estimation.map_estimate import answer_differences, answer_terms
 from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
 from edpbrl_gym.likelihood import AnswerFormat, Response, Terms
 from edpbrl_gym.likelihood.choice import check_options
@@ -174,7 +173,7 @@ class TasteTracker:
             posterior = self.start if self._fitted is None else self._base(self._fitted)
             known = self._fitted or 0
             if self._used > known:
-                posterior = after_answers(posterior, self._terms(known, self._used, self.format))
+                posterior = posterior.after(*answer_differences(self._terms(known, self._used, self.format)))
             self._planned = posterior
         return self._planned
 
@@ -184,7 +183,7 @@ class TasteTracker:
         if known != len(self._answers) or not self._due(known + 1):
             known = self._fitted
         base = self.start if known is None else self._base(known)
-        _ = base.inverse_factor  # from which the small step begins
+        base.think()
 
     def current(self) -> Fit:
         """The fit of all answers."""

@@ -17,6 +17,7 @@ From a request to an answer: ``web/`` (the pages, which alone import the web fra
 its visitor. What differs between arms only their kinds know (``arms``). In an arm with the planner "oracle" the
 questions that count come from another process: a ``HumanOracle`` posts each as a row (``posts``) and polls for its
 answer; the two share nothing but the database, so both can be killed.
+Where an arm starts people from others, ``crowds`` notes who has finished, and fits what they said about the pool.
 ``style`` makes the last question, the learnt taste beside random prompts, in a thread of its own.
 
 The report (``reporting/``) is made of the tables of an export (``export_tables``), whether they come from the database

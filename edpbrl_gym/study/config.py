@@ -6,15 +6,21 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym._compat import Need, check_installed
 from edpbrl_gym._validation import Feedback
+from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
 
+if TYPE_CHECKING:
+    from edpbrl_gym.estimation.taste_prior import TastePrior
+
 __all__ = [
     "CONFIG",
+    "NAMED_PRIORS",
+    "OF_STUDY",
     "POOL",
     "TEXTS",
     "Arm",
@@ -30,6 +36,10 @@ __all__ = [
 CONFIG = "study.toml"
 POOL = "folder:"
 """Before a folder of pictures that exist, as the vocabulary of the questions."""
+OF_STUDY = Path("study")
+"""As the prior of an arm: what those who finished before say about the items of the pool."""
+NAMED_PRIORS = (*PRIORS, str(OF_STUDY))
+"""Priors of arms that are no file."""
 TEXTS = ("consent", "instructions", "thanks")
 """Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 
@@ -104,7 +114,7 @@ class Arm:
     name: str  # in exports
     planner: str  # name of a planner, or of another ``ArmKind``
     weight: int = 1  # participants of this arm in a block
-    prior: Path | None = None  # file of `edpbrl fit-population`, or a name; None: the planner's own prior
+    prior: Path | TastePrior | None = None  # file of `edpbrl fit-population`, name, or made; None: the planner's own
     file: Path | None = None  # file of questions of `edpbrl design`
     options: dict[str, Any] = field(default_factory=dict)  # more options of the planner
 
@@ -137,6 +147,7 @@ class StudyConfig:
     pictures: PicturesConfig | None  # of the options; None: they are shown as text
     style: int  # prompts of the learnt taste on the last page, beside as many random ones; 0: none
     files: dict[str, str] = field(default_factory=dict)  # checksums of the files of the arms, by path
+    minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
 
     @property
     def database_url(self) -> str:
@@ -167,6 +178,9 @@ class StudyConfig:
         document["arms"] = [
             {**_plain(asdict(arm)), "prior": arm.prior is not None, "file": arm.file is not None} for arm in self.arms
         ]
+        starts = [arm.name for arm in self.arms if arm.prior == OF_STUDY]
+        if starts:
+            document["crowd"] = {"arms": starts, "minimum_people": self.minimum_people}
         return document
 
     def _shown(self) -> dict[str, Any]:

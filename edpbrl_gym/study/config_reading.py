@@ -15,7 +15,6 @@ from typing import Any, cast
 from edpbrl_gym._files import errors_naming
 from edpbrl_gym._texts import read_text
 from edpbrl_gym._validation import Feedback
-from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.rendering.settings import MAX_SEED
@@ -23,6 +22,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
+    NAMED_PRIORS,
     POOL,
     TEXTS,
     Arm,
@@ -230,6 +230,9 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     thanks = table.table("thanks")
     style = thanks.integer("style", 4, minimum=0, maximum=12)
     thanks.refuse_others()
+    crowd = table.table("crowd")
+    least = crowd.integer("minimum_people", StudyConfig.minimum_people, minimum=2)
+    crowd.refuse_others()
     questions = _questions(table.table("questions"), pictures=table.has("pictures"))
     exist = PicturesConfig(questions.vocabulary) if questions.vocabulary.startswith(POOL) else None
     arms = _arms(table, folder, questions)
@@ -252,8 +255,9 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
             os.path.relpath(one, folder): _checksum(one)
             for arm in arms
             for one in (arm.prior, arm.file)
-            if one and one.is_file()
+            if isinstance(one, Path) and str(one) not in NAMED_PRIORS and one.is_file()
         },
+        minimum_people=least,
     )
     table.refuse_others()
     return config
@@ -343,7 +347,7 @@ def _arms(table: Table, folder: Path, questions: QuestionsConfig) -> tuple[Arm, 
             name=one.text("name", of="a name"),
             planner=one.choice("planner", names, "adaptive"),
             weight=one.integer("weight", 1, minimum=1, maximum=100),
-            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", tuple(PRIORS)),
+            prior=_file(one, "prior", folder, "a file of `edpbrl fit-population`", NAMED_PRIORS),
             file=_file(one, "file", folder, "a questions file of `edpbrl design`"),
             options=one.table("options").remaining(),
         )

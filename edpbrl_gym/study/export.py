@@ -14,7 +14,6 @@ from edpbrl_gym._files import replacing_folder
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.delimited import write_csv
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.table import takes
 from edpbrl_gym.study.export_tables import (
@@ -98,7 +97,8 @@ class Predictor:
         ]
         if not tests or comparisons is None or record.participant.arm not in self._arms:
             return []
-        prior = self._materials.prior(self._arms[record.participant.arm], VocabularyPrior)
+        arm = self._materials.crowds.arm(self._arms[record.participant.arm], record.participant)
+        prior = self._materials.prior(arm, self._materials.estimate_prior)
         options = [prior.feature_map(self._materials.encoder.encode(question.texts)) for question in tests]
         kinds = self._materials.model.kinds
         told = tuple(one if one.kind in kinds else Response.skip() for one in comparisons.responses)
@@ -138,8 +138,9 @@ class Exported:
 def gather(
     store: Store, materials: Materials, *, identified: bool = False, track: Track = iter
 ) -> tuple[StudyTables, dict[str, Comparisons]]:
-    """All tables, with predictions of the test questions, and the comparisons of each person."""
+    """All tables, with predictions of the test questions and the crowd, and the comparisons of each person."""
     records = store.records()
+    materials.rest_on(store)
     predictor = Predictor(materials)
     people: dict[str, Comparisons] = {}
     predictions: list[dict[str, Any]] = []
@@ -151,8 +152,11 @@ def gather(
         if record.participant.status in ("asking", "finished"):
             predictions += predictor.rows(name, record, comparisons)
     facts = facts_of(materials.config, deleted=store.counts()["deleted"])
+    crowd: list[dict[str, Any]] = []
+    if materials.crowds.has_pool:
+        crowd, facts["crowd"] = materials.crowds.table(records)
     tables = tables_of(records, store.secret, facts, predictions=predictions, identified=identified)
-    return tables, people
+    return replace(tables, crowd=crowd), people
 
 
 def export(store: Store, materials: Materials, out: Path, *, identified: bool = False, track: Track = iter) -> Exported:
@@ -160,9 +164,10 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
 
     ``answers`` (.csv, .jsonl, .parquet) has a row for every question asked, ``participants.csv`` for every participant,
     ``events.csv`` for every event, ``predictions.csv`` for every answer to a test question and what was known before
-    it; ``study.json`` has facts about the study; ``dictionary.csv`` gives the meaning of every column;
-    ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl fit-population` read. `edpbrl
-    report` makes a report of the folder. Times are relative to consent, so that no date is told.
+    it, ``crowd.csv`` for every item of a pool that enough of those who finished were shown; ``study.json`` has facts
+    about the study; ``dictionary.csv`` gives the meaning of every column; ``comparisons/`` has a file for each person,
+    which `edpbrl estimate` and `edpbrl fit-population` read. `edpbrl report` makes a report of the folder. Times are
+    relative to consent, so that no date is told.
 
     Raises:
         OSError: The folder holds something else, or can't be written.

@@ -13,11 +13,12 @@ from typing import Any
 from edpbrl_gym._files import reading
 from edpbrl_gym.comparisons.tables import read_table
 from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
-from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.config import NAMED_PRIORS, StudyConfig
 from edpbrl_gym.study.records import History, Participant, Record, StoredAnswer, StoredQuestion
 
 __all__ = [
     "ANSWERS",
+    "CROWD",
     "EVENTS",
     "IDENTIFYING",
     "PARTICIPANTS",
@@ -66,7 +67,7 @@ _COLUMNS = _columns()
 PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
     _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
-IDENTIFYING = _COLUMNS["identifying"]
+CROWD, IDENTIFYING = _COLUMNS["crowd"], _COLUMNS["identifying"]
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
 
 
@@ -179,6 +180,7 @@ class StudyTables:
     answers: Rows  # rows of ``ANSWERS``
     events: Rows  # rows of ``EVENTS``
     predictions: Rows = field(default_factory=list)  # rows of ``PREDICTIONS``, empty where nothing was predicted
+    crowd: Rows = field(default_factory=list)  # rows of ``CROWD``, best first; empty without a pool or enough people
 
 
 def columns_of(*, identified: bool = False) -> dict[str, tuple[Column, ...]]:
@@ -188,6 +190,7 @@ def columns_of(*, identified: bool = False) -> dict[str, tuple[Column, ...]]:
         "answers": ANSWERS,
         "events": EVENTS,
         "predictions": PREDICTIONS,
+        "crowd": CROWD,
     }
 
 
@@ -198,7 +201,12 @@ def facts_of(config: StudyConfig, *, deleted: int) -> dict[str, Any]:
         "kind": "study",
         "title": config.title,
         "arms": [
-            {"name": arm.name, "planner": arm.planner, "weight": arm.weight, "population": arm.prior is not None}
+            {
+                "name": arm.name,
+                "planner": arm.planner,
+                "weight": arm.weight,
+                "population": str(arm.prior) if str(arm.prior) in NAMED_PRIORS else arm.prior is not None,
+            }
             for arm in config.arms
         ],
         "feedback": questions.feedback,
@@ -255,7 +263,11 @@ def read_tables(folder: Path) -> StudyTables:
     path = folder / STUDY
     with reading("facts about a study", path, advice="export again"):
         study = dict(json.loads(path.read_text(encoding="utf-8")))
-    tables = {name: _read(folder / f"{name}.csv", columns) for name, columns in columns_of().items()}
+    tables = {
+        name: _read(path, columns)
+        for name, columns in columns_of().items()
+        if (path := folder / f"{name}.csv").is_file() or name != "crowd"  # which earlier exports do not have
+    }
     return StudyTables(study, **tables)
 
 

@@ -9,25 +9,33 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed
-from edpbrl_gym.estimation.priors import PRIORS, load_prior, make_prior, prior_or_words
+from edpbrl_gym.estimation.items import ItemsPrior
+from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.priors import PRIORS, default_prior, load_prior, make_prior, prior_or_words
 from edpbrl_gym.estimation.taste_prior import TastePrior
-from edpbrl_gym.features import TextEncoder, as_encoder, embed_tokens, load_encoder, load_image_encoder
+from edpbrl_gym.features import TextEncoder, as_encoder, blocks_of, embed_tokens, load_encoder, load_image_encoder
 from edpbrl_gym.features.loading import picture_parts
 from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.pictures import load_pictures
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
+from edpbrl_gym.planners.registry import planner_class
 from edpbrl_gym.session import QuestionMaker, Session
 from edpbrl_gym.session.outlook import Outlook
 from edpbrl_gym.study.arms import kind_of
-from edpbrl_gym.study.config import POOL, Arm, StudyConfig
+from edpbrl_gym.study.config import OF_STUDY, POOL, Arm, StudyConfig
+from edpbrl_gym.study.crowds import Crowds
 from edpbrl_gym.vocabulary import BUILT_IN, Vocabulary, load_vocabulary
 from edpbrl_gym.vocabulary.tokens import fold
+
+if TYPE_CHECKING:
+    from edpbrl_gym.study.store import Store
 
 __all__ = ["Materials", "PriorityLock"]
 
@@ -99,10 +107,17 @@ class Materials:
                 drawn = pool.encoder(*map(load_image_encoder, seen))
         else:
             self.vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
-        self.encoder: TextEncoder = _SharedEncoder(encoder or load_encoder(spec, drawn=drawn))
+        encoder = encoder or load_encoder(spec, drawn=drawn)
+        self._blocks = blocks_of(encoder)
+        self.encoder: TextEncoder = _SharedEncoder(encoder)
         self.model: AnswerFormat = config.questions.answers
         self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
         self._lock = threading.RLock()
+        self.crowds = Crowds(self)
+
+    def rest_on(self, store: Store) -> None:
+        """Let ``crowds`` be of the people in a database, that of this study."""
+        self.crowds = Crowds(self, store)
 
     @cached_property
     def tokens(self) -> NDArray[np.float32]:
@@ -116,6 +131,26 @@ class Materials:
     @cached_property
     def maker(self) -> QuestionMaker:
         return QuestionMaker(self.vocabulary, self.encoder, self.config.questions.feedback)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The items of a pool by their texts."""
+        return {text: place for place, text in enumerate(self.vocabulary.tokens[0])}
+
+    @property
+    def items_prior(self) -> ItemsPrior:
+        """The prior of the pool, without other people.
+
+        Raises:
+            ValueError: The vocabulary has several steps, or too many items.
+        """
+        if self.vocabulary.horizon > 1:
+            raise ValueError(
+                f"Expected a pool, a vocabulary of one step, with prior = {str(OF_STUDY)!r}, got "
+                f"{self.vocabulary.horizon} steps; take another prior"
+            )
+        made: ItemsPrior = self.once("items", lambda: ItemsPrior(self.tokens, blocks=self._blocks or None))
+        return made
 
     @property
     def per_episode(self) -> int:
@@ -143,11 +178,13 @@ class Materials:
     def given_prior(self, arm: Arm) -> TastePrior | None:
         """The prior that an arm names, by its name or its file; None: it names none."""
         path = arm.prior
-        return None if path is None else self.once(("given", path), lambda: self._given(path))
+        if path is None or isinstance(path, TastePrior):
+            return path
+        return self.items_prior if path == OF_STUDY else self.once(("given", path), lambda: self._given(path))
 
     def _given(self, path: Path) -> TastePrior:
         if path.name in PRIORS:
-            return make_prior(path.name, self.tokens)
+            return make_prior(path.name, self.tokens, blocks=self._blocks)
         found = load_prior(path)
         known = found.provenance.get("encoder_fingerprint")
         if found.inputs != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
@@ -159,9 +196,35 @@ class Materials:
 
     def prior(self, arm: Arm, words: Callable[[NDArray[np.float32]], Any]) -> Any:
         """The prior that an arm names, else that of the tokens, on which a population falls back."""
+        if isinstance(arm.prior, TastePrior):
+            return arm.prior
         return self.once(
             ("prior", words, arm.prior), lambda: prior_or_words(self.given_prior(arm), lambda: words(self.tokens))
         )
+
+    def planner_prior(self, arm: Arm) -> TastePrior:
+        """The prior of an arm's planner: the one that the arm names, else the planner's default."""
+        if arm.prior is not None:
+            return cast(TastePrior, self.prior(arm, VocabularyPrior))
+        cls, pool = planner_class(arm.planner), self.vocabulary.horizon == 1
+        return cast(
+            TastePrior, self.once(("default", cls), lambda: cls.default_prior(self.tokens, self._blocks, pool=pool))
+        )
+
+    def estimate_prior(self, tokens: NDArray[np.float32]) -> TastePrior:
+        """The default of `edpbrl estimate` for these embeddings."""
+        name = default_prior(self._blocks, len(tokens) if self.vocabulary.horizon == 1 else 0)
+        return make_prior(name, tokens, blocks=self._blocks)
+
+    def _judge(self, arm: Arm) -> TastePrior | None:
+        """The prior of a session's intervals and forecasts; None: that of its planner, or nothing is forecast."""
+        if not kind_of(arm).learns:
+            return None
+        if arm.prior is None and "prior" in constructor_options(planner_class(arm.planner)):
+            default = self.planner_prior(arm)
+            if default.space:  # about features of its own
+                return default
+        return cast(TastePrior, self.prior(arm, Outlook.words_prior))
 
     def session(self, arm: Arm, number: int) -> Session:
         """A new session of the participant with a number; as for ``ArmKind.planner``."""
@@ -172,7 +235,7 @@ class Materials:
             num_options=self.config.questions.options,
             feedback=self.config.questions.feedback,
             model=self.model,
-            prior=self.prior(arm, Outlook.words_prior),
+            prior=self._judge(arm),
             stopping=self.config.questions.stopping,
             seed=derive_seed(self.config.seed, "session", number) % 2**32,
         )

@@ -14,7 +14,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
-from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
@@ -113,6 +113,8 @@ class StudyQueue:
         self._arms = {arm.name: arm for arm in config.arms}
         self._visits = Visits(lambda one: Visit(materials, one, self._arms[one.arm]))
         self._styles = Styles(materials, store, pictures)
+        materials.rest_on(store)
+        self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
         self._computing = PriorityLock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
         asking = hashlib.sha256(json.dumps(
@@ -125,10 +127,12 @@ class StudyQueue:
             )
         for arm in config.arms:
             kind_of(arm).prepare(arm, materials)
+        self._note()
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
         self._pool.shutdown(cancel_futures=True)
+        self._fitting.shutdown(cancel_futures=True)
         self._styles.close()
 
     # participants
@@ -141,7 +145,8 @@ class StudyQueue:
 
     def consent(self, participant: Participant) -> Participant:
         """Store the consent to the current version of its text."""
-        return self.store.consent(participant.id, self.config.consent_version)
+        starts = self._arms[participant.arm].prior == OF_STUDY
+        return self.store.consent(participant.id, self.config.consent_version, starts=starts)
 
     def check_comprehension(self, participant: Participant, answers: Sequence[int], attempt: int) -> bool:
         """Whether the participant has answered correctly about the instructions; too many attempts end it all."""
@@ -245,6 +250,7 @@ class StudyQueue:
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_over(participant, visit, slot, history):
                 self.store.set_status(participant.id, "finished")
+                self._note()  # before the visit is let go: who waits for its end then finds the crowd
                 self._visits.let_go(participant)
                 self._work(self.style, participant)
                 return None
@@ -256,6 +262,7 @@ class StudyQueue:
         """Whether the stopping rule ends the questions before this one."""
         if not self._stopping.is_due(slot):
             return False
+        visit.start()  # where others must be fitted, nobody else waits
         with self._computing.held(_WAITED_FOR):
             return self._stopping.decide(participant, visit.session(history).progress(), len(history))
 
@@ -287,6 +294,8 @@ class StudyQueue:
         if slot.kind == "normal":
             post = self._kind(participant).post(lambda number: self._posts.find(participant.id, number), slot.index)
         planned = slot.kind == "normal" and post is None and not visit.is_independent
+        if planned:
+            visit.start()
         with self._computing.held(_WAITED_FOR) if planned else nullcontext():
             chosen = choose(self.materials, participant, slot, history, visit.choose, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
@@ -296,8 +305,9 @@ class StudyQueue:
 
     def _think(self, participant: Participant) -> None:
         """Let the planner work ahead while the question is read, unless somebody waits for a question."""
+        visit = self._visits.of(participant)
+        visit.start()
         with self._computing.held(_AHEAD):
-            visit = self._visits.of(participant)
             if not visit.lock.acquire(blocking=False):  # the next question is being chosen already
                 return
             try:
@@ -317,6 +327,17 @@ class StudyQueue:
                 visit.lock.release()
 
     # sessions and threads
+
+    def _note(self) -> None:
+        """Note a crowd if it is time for one, and fit the last one before somebody starts from it."""
+        crowds = self.materials.crowds
+        if not crowds.are_used:
+            return
+        crowds.note()
+        try:
+            self._fitting.submit(crowds.last_prior).add_done_callback(_report)
+        except RuntimeError:  # closed in the meantime: it is fitted when it is needed
+            pass
 
     def _work(self, work: Callable[[Participant], object], participant: Participant) -> None:
         """Do something in a worker thread; what fails there is tried again, and raised, where somebody asks for it."""

@@ -23,6 +23,8 @@ from edpbrl_gym.study.records import (
 from edpbrl_gym.study.tables import answers, counters, events, oracles, participants, posts, questions
 
 __all__ = [
+    "CROWD",
+    "START",
     "add_event_row",
     "answer_of",
     "by_code",
@@ -31,6 +33,7 @@ __all__ = [
     "event_of",
     "history_of",
     "is_answered",
+    "last_crowd",
     "live_questions",
     "locked",
     "now",
@@ -39,6 +42,9 @@ __all__ = [
     "question_of",
     "read_records",
 ]
+
+CROWD, START = "crowd", "start"
+"""Kinds of events: the people who had finished at a time, of nobody; the crowd from which a participant starts."""
 
 
 def now() -> str:
@@ -79,6 +85,12 @@ def add_event_row(connection: Connection, participant: int | None, kind: str, de
     """Store an event; its row."""
     row = {"participant": participant, "kind": kind, "at": now(), "detail": detail}
     return int(connection.execute(insert(events).values(**row).returning(events.c.id)).scalar_one())
+
+
+def last_crowd(connection: Connection) -> Any:
+    """The last crowd that was noted (see ``crowds``); None: there is none yet."""
+    query = select(events).where(events.c.kind == CROWD).order_by(events.c.id.desc()).limit(1)
+    return connection.execute(query).first()
 
 
 def live_questions(connection: Connection, participant: int) -> list[Any]:
@@ -143,7 +155,12 @@ def event_of(row: Any) -> dict[str, Any]:
 
 
 def delete_participant(connection: Connection, participant: int) -> None:
-    """Delete all rows about a participant, and count the deletion."""
+    """Delete all rows about a participant, and count the deletion; crowds go on without them."""
+    for crowd in connection.execute(select(events).where(events.c.kind == CROWD)).all():
+        others = [one for one in crowd.detail["people"] if one != participant]
+        if others != crowd.detail["people"]:
+            change = update(events).where(events.c.id == crowd.id)
+            connection.execute(change.values(detail={**crowd.detail, "people": others}))
     for table in (answers, questions, events, posts, oracles):
         connection.execute(delete(table).where(table.c.participant == participant))
     connection.execute(delete(participants).where(participants.c.id == participant))

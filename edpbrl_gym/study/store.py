@@ -29,6 +29,7 @@ from edpbrl_gym.study.records import (
     UnknownQuestionError,
 )
 from edpbrl_gym.study.rows import (
+    START,
     add_event_row,
     answer_of,
     by_code,
@@ -37,6 +38,7 @@ from edpbrl_gym.study.rows import (
     event_of,
     history_of,
     is_answered,
+    last_crowd,
     live_questions,
     locked,
     now,
@@ -169,14 +171,26 @@ class Store:
             raise UnknownParticipantError(f"Expected a participant of this study, got the unknown row {participant}")
         return found[0]
 
-    def consent(self, participant: int, version: str) -> Participant:
-        """Store that a participant agreed to a version of the consent text; the first consent counts."""
+    def consent(self, participant: int, version: str, *, starts: bool = False) -> Participant:
+        """Store that a participant agreed to a version of the consent text; the first consent counts.
+
+        Args:
+            participant: Row of the participant.
+            version: Of the text.
+            starts: Also store from which crowd the participant starts: the last one.
+        """
         with self.database.writing() as connection:
             row = locked(connection, participant)
             if row.consented_at is None:
                 change = {"consent_version": version, "consented_at": now(), "status": "consented"}
                 row = changed(connection, participant, change)
                 add_event_row(connection, participant, "consent", {"version": version})
+                if starts:
+                    crowd = last_crowd(connection)
+                    known = {"crowd": None, "people": 0}
+                    if crowd is not None:
+                        known = {"crowd": crowd.id, "people": len(crowd.detail["people"])}
+                    add_event_row(connection, participant, START, known)
             return participant_of(row)
 
     def set_status(self, participant: int, status: Status) -> Participant:

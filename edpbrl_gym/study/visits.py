@@ -31,10 +31,17 @@ class Visit:
     def __init__(self, materials: Materials, participant: Participant, arm: Arm) -> None:
         self.lock = threading.RLock()  # to be held while the session is used
         self._materials = materials
-        self._number = participant.number
+        self._participant, self._number = participant, participant.number
         self._arm = arm
+        self._started: Arm | None = None
         self._session: Session | None = None
         self._told: list[int] = []  # rows of the answers that the session knows
+
+    def start(self) -> Arm:
+        """The arm with the prior from which the participant starts; other people's answers may have to be fitted."""
+        if self._started is None:
+            self._started = self._materials.crowds.arm(self._arm, self._participant)
+        return self._started
 
     @property
     def is_independent(self) -> bool:
@@ -90,7 +97,7 @@ class Visit:
         return True
 
     def _rebuilt(self, normal: History) -> Session:
-        session = self._materials.session(self._arm, self._number)
+        session = self._materials.session(self.start(), self._number)
         transcript, events = Transcript(session.maker, session.num_options), []
         for question, answer in normal:
             _, episode = transcript.next_prefixes()

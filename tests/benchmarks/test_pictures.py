@@ -120,19 +120,32 @@ def test_measures_are_those_of_plain_loops(ratings):
     rater, rng = ratings.raters[7], np.random.default_rng(2)
     scores, root = rng.standard_normal(ITEMS), rng.standard_normal((ITEMS, ITEMS))
     found = judge(Belief(scores, root @ root.T), rater)
-    right, predicted, logs = [], [], []
-    noise = rng.standard_normal((200_000, 1))
-    for one in rater.held_out:
-        for other in rater.held_out:
-            if rater.ratings[one] > rater.ratings[other]:
-                right.append(scores[one] > scores[other])
-                spread = np.linalg.norm(root[one] - root[other])
-                chance = (1.0 / (1.0 + np.exp(-(scores[one] - scores[other] + spread * noise)))).mean()
-                predicted.append(max(chance, 1.0 - chance))
-                logs.append(np.log(chance))
+    right, answered, predicted, logs, leads = [], [], [], [], []
+    noise, held = rng.standard_normal((200_000, 1)), rater.held_out
+    for place, one in enumerate(held):
+        for other in held[place + 1 :]:
+            lead, truth = scores[one] - scores[other], rater.ratings[one] - rater.ratings[other]
+            chance = (1.0 / (1.0 + np.exp(-(lead + np.linalg.norm(root[one] - root[other]) * noise)))).mean()
+            predicted.append(max(chance, 1.0 - chance))
+            if truth == 0.0:
+                answered.append(0.5)
+                logs.append(0.5 * np.log(chance) + 0.5 * np.log(1.0 - chance))
+            else:
+                right.append((lead > 0) == (truth > 0))
+                answered.append(right[-1])
+                logs.append(np.log(chance if truth > 0 else 1.0 - chance))
+            leads.append((one, other, truth / rater.ratings[held].std()))
     assert found["accuracy"] == pytest.approx(np.mean(right))
+    assert found["answered"] == pytest.approx(np.mean(answered))
     assert found["predicted"] == pytest.approx(np.mean(predicted), abs=0.01)  # MacKay's approximation
     assert found["log_probability"] == pytest.approx(np.mean(logs), abs=0.03)
+    draws = scores + rng.standard_normal((4000, ITEMS)) @ root.T
+    draws /= draws[:, held].std(axis=1, keepdims=True)
+    inside = [
+        np.quantile(draws[:, one] - draws[:, other], 0.05) <= lead <= np.quantile(draws[:, one] - draws[:, other], 0.95)
+        for one, other, lead in leads
+    ]
+    assert found["covered"] == pytest.approx(np.mean(inside), abs=0.03)
     chosen = rater.held_out[np.argsort(-scores[rater.held_out])[:10]]
     lost = np.sort(rater.ratings[rater.held_out])[-10:].mean() - rater.ratings[chosen].mean()
     assert found["regret"] == pytest.approx(lost / rater.ratings.std())

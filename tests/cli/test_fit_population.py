@@ -232,4 +232,34 @@ def test_what_people_like_in_each_item_starts_the_next_person(study, tmp_path, c
     assert main(["design", "--prior", str(out), "--out", str(tmp_path / "design")]) != 0
     assert "population of tastes" in capsys.readouterr().err
     refused(capsys, [*given, "--base", "identity"], 2, "no --base and no --vocabulary with --kind items")
-    refused(capsys, [*given[:4], "--update", str(out), "--out", str(out)], 1, "population of tastes")
+
+
+def test_more_people_update_what_is_liked_in_each_item(study, population, tmp_path, capsys):
+    from edpbrl_gym.estimation.priors import load_prior
+
+    out, later = tmp_path / "population.safetensors", tmp_path / "later.safetensors"
+    people = [str(study / "people"), *OWN]
+    assert main(["fit-population", *people, "--kind", "items", "--out", str(out)]) == 0
+    update = ["fit-population", *people, "--update", str(out), "--out", str(later)]
+    assert main([*update, "--kind", "items", "--forgetting", "0.1"]) == 0
+    assert f"{PEOPLE} with" in (said := capsys.readouterr().out) and f"{2 * PEOPLE} people with the earlier" in said
+    found, before = load_prior(later), load_prior(out)
+    assert found.crowd.people == 2 * PEOPLE and found.crowd.seen.min() == 2 * PEOPLE
+    assert (found.provenance["updates"], found.provenance["forgetting"]) == (1, 0.1)
+    assert found.provenance["answers"] == 2 * before.provenance["answers"] and found.space == before.space
+    # refused in one line: another encoder, other kinds, other items, few people
+    other = ["--encoder", "tests.helpers.encoders:BatchEncoder"]
+    assert main([*update[:2], *other, *update[4:]]) == 1  # encodes texts, and says so, before it is refused
+    assert "Expected the features of the population" in capsys.readouterr().err.splitlines()[-1]
+    refused(capsys, [*update, "--kind", "factors"], 2, "no --kind with --update")
+    refused(capsys, [*update, "--vocabulary", "posters"], 2, "no --vocabulary")
+    refused(capsys, [*update[:4], "--update", str(population), "--kind", "items"], 2, "a population of items to update")
+    refused(capsys, [*update, "--minimum-people", str(PEOPLE + 1)], 2, f"at least {PEOPLE + 1} people")
+    strangers = tmp_path / "strangers"
+    shutil.copytree(study / "people", strangers)
+    for path in strangers.glob("*.csv"):
+        table = pandas.read_csv(path)
+        table["option_1"] = [f"another {number}" for number in range(len(table))]
+        table.to_csv(path, index=False)
+    assert main([update[0], str(strangers), *update[2:]]) == 1
+    assert "items of the pool of" in capsys.readouterr().err.splitlines()[-1]

@@ -10,8 +10,7 @@ from scipy.special import softmax
 from scipy.stats import norm
 
 from edpbrl_gym.estimation import GaussianPrior, Posterior, estimate, fit_posterior
-from edpbrl_gym.estimation.map_estimate import answer_terms
-from edpbrl_gym.estimation.mixture import after_answers
+from edpbrl_gym.estimation.map_estimate import answer_differences, answer_terms
 from edpbrl_gym.estimation.whitened import WhitenedAnswers
 from edpbrl_gym.likelihood import Ranking, Response
 from edpbrl_gym.likelihood.choice import fisher_information, log_likelihood, score
@@ -201,7 +200,7 @@ def test_an_answer_gives_the_posterior_of_its_estimate(ranked):
     options = rng.normal(size=(1 if ranked else 2, 5, 80))
     answers = [Response.ranking([1, 3, 0, 4, 2])] if ranked else [1, 0]
     terms = answer_terms((options, answers), Ranking() if ranked else None)
-    found = after_answers(before, terms)
+    found = before.after(*answer_differences(terms))
     estimate, *_ = WhitenedAnswers(*terms.differences(), before.as_prior()).estimate(1.0)
     expected = Posterior.from_estimate(estimate)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-14)

@@ -40,7 +40,7 @@ def test_lanes_beside_which_nothing_changed_are_not_searched_again(kind, count):
         rng = np.random.default_rng(seed)
         root = np.tril(rng.normal(size=(D, D))) + 2.0 * np.eye(D)
         posterior = Posterior(rng.normal(size=D), root @ root.T)
-        score = kind(posterior.draws(6, rng), posterior.inverse_factor)
+        score = kind(posterior.draws(6, rng), posterior)
         score.prepare(rng.normal(size=(N, D)).astype(np.float32), 0.1 * rng.normal(size=(count, D)))
         start = rng.permutation(N)[:count]
         searched, replacements = [], score.replacements

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edpbrl_gym.design.questions.restrictions import Restrictions
-from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation import GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, RandomPlanner, make_planner
@@ -111,8 +111,8 @@ def test_the_search_finds_the_best_of_all_pairs_of_prompts(seed):
     rng = np.random.default_rng(seed)
     draws = rng.normal(size=(8, 4)) * 3
     for score in (
-        ExpectedInformation(draws, np.linalg.cholesky(np.eye(4) + 0.5)),
-        ExpectedVariance(draws, np.linalg.cholesky(np.eye(4) + 0.5)),
+        ExpectedInformation(draws, Posterior(np.zeros(4), np.linalg.inv(np.eye(4) + 0.5))),
+        ExpectedVariance(draws, Posterior(np.zeros(4), np.linalg.inv(np.eye(4) + 0.5))),
         ExpectedBest(draws),
     ):
         found, best = small_search(seed, score)

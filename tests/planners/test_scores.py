@@ -29,11 +29,11 @@ class Case:
 
     def score(self, name: str, dtype=np.float64):
         """The score of that name, prepared."""
-        root = Posterior(np.zeros(len(self.precision)), self.precision).inverse_factor
+        posterior = Posterior(np.zeros(len(self.precision)), self.precision)
         made = {
-            "information": lambda: ExpectedInformation(self.draws, root),
-            "trace": lambda: ExpectedVariance(self.draws, root),
-            "variance": lambda: ExpectedVariance(self.draws, root, contrasts=self.contrasts),
+            "information": lambda: ExpectedInformation(self.draws, posterior),
+            "trace": lambda: ExpectedVariance(self.draws, posterior),
+            "variance": lambda: ExpectedVariance(self.draws, posterior, contrasts=self.contrasts),
             "mutual": lambda: MutualInformation(self.draws),
             "best": lambda: ExpectedBest(self.draws),
         }[name]()

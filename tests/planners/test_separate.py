@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.likelihood import make_format
 from edpbrl_gym.planners import TokenFeatures, make_planner
 from edpbrl_gym.planners.separate import SeparateOptions
@@ -27,7 +28,7 @@ def test_values_are_their_definitions(kind, count):
     model = make_format("rating", levels=4, thresholds=TAU)
     root, draws, rows = np.tril(rng.normal(size=(D, D))), rng.normal(size=(7, D)), items(0)
     covariance, offsets = root.T @ root, 0.1 * rng.normal(size=(count, D))
-    score = SeparateOptions(draws, model, root, score=kind)
+    score = SeparateOptions(draws, model, Posterior(np.zeros(D), np.linalg.inv(covariance)), score=kind)
     score.prepare(rows, offsets)
     question = rng.integers(N, size=count)
     values = score.replacements(question, count - 1)

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._validation import check_count
+from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.comparisons.queries import is_frame
 from edpbrl_gym.estimation.map_estimate import Data, answer_differences
 from edpbrl_gym.estimation.population.sites import Sites, fit_sites
 from edpbrl_gym.estimation.prior import GaussianPrior
 from edpbrl_gym.likelihood import AnswerFormat, Terms
 
-__all__ = ["Answered", "Block", "People", "answered_people", "check_group", "inside", "outside"]
+__all__ = ["Answered", "Block", "People", "answered_people", "check_forgetting", "check_group", "inside", "outside"]
 
 _BLOCK_NUMBERS = 1 << 19  # of a block of people: stays in the cache
 _POINTS = 1 << 7  # of the variational integrals
@@ -176,3 +176,11 @@ def check_group(people: Sequence[Answered], minimum: int, action: str) -> None:
             f"fewer people could give away the answers of one. Wait for more people, or lower minimum_people if all "
             f"agreed to that"
         )
+
+
+def check_forgetting(value: float) -> float:
+    """The share of their weight that earlier people lose; ValueError outside of [0, 1)."""
+    share = check_number(value, "forgetting", minimum=0.0)
+    if share >= 1.0:
+        raise ValueError(f"Expected forgetting in [0, 1), got {value}; fit a new population to forget everyone")
+    return share

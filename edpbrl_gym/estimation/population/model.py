@@ -18,7 +18,15 @@ from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_count, check_number
 from edpbrl_gym.estimation.map_estimate import Data, answer_differences, answer_terms
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
-from edpbrl_gym.estimation.population.answers import Answered, People, answered_people, check_group, inside, outside
+from edpbrl_gym.estimation.population.answers import (
+    Answered,
+    People,
+    answered_people,
+    check_forgetting,
+    check_group,
+    inside,
+    outside,
+)
 from edpbrl_gym.estimation.population.em import climb
 from edpbrl_gym.estimation.population.factors import Factors
 from edpbrl_gym.estimation.population.gaussian import Gaussian, Sums
@@ -235,11 +243,7 @@ class Population(TastePrior):
             TypeError: As for ``fit_population``.
             ValueError: Too few people, other features, or an argument out of its range.
         """
-        share = check_number(forgetting, "forgetting", minimum=0.0)
-        if share >= 1.0:
-            raise ValueError(
-                f"Expected forgetting in [0, 1), got {forgetting}; fit a new population to forget everyone"
-            )
+        share = check_forgetting(forgetting)
         answered = answered_people(new_people, model, self.dimension)
         check_group(answered, minimum_people, "update a population")
         new = People([inside(self.base, person) for person in answered])

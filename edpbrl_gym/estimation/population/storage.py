@@ -52,7 +52,9 @@ def save_items(prior: ItemsPrior, path: str | os.PathLike[str]) -> None:
     crowd = prior.crowd
     if crowd is None:
         raise ValueError("Expected a prior with what other people answered, got one without; fit_crowd makes it")
-    tensors = {name: np.asarray(value, dtype=np.float64) for name, value in vars(crowd).items() if name not in _NUMBERS}
+    apart = (*_NUMBERS, "sums")
+    tensors = {name: np.asarray(value, dtype=np.float64) for name, value in vars(crowd).items() if name not in apart}
+    tensors |= {f"sums/{name}": values for name, values in crowd.sums.items()}
     tensors["landmarks"] = prior.landmarks
     numbers = {name: getattr(crowd, name) for name in _NUMBERS}
     about = {"kind": "items", **numbers, "options": prior.options, "provenance": dict(prior.provenance)}
@@ -115,7 +117,8 @@ def _items(about: dict[str, Any], tensors: dict[str, Floats]) -> ItemsPrior:
         raise ValueError("its fingerprint is wrong: the file has changed since it was written")
     prior = ItemsPrior(tensors.pop("landmarks"), **about["options"])
     seen = tensors.pop("seen").astype(np.int64)
-    crowd = Crowd(**tensors, seen=seen, deviation=float(about["deviation"]), people=int(about["people"]))
+    sums = {name.partition("/")[2]: tensors.pop(name) for name in list(tensors) if name.startswith("sums/")}
+    crowd = Crowd(**tensors, sums=sums, seen=seen, deviation=float(about["deviation"]), people=int(about["people"]))
     return prior.with_crowd(crowd, about["provenance"])
 
 

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed, generator
 from edpbrl_gym.comparisons.question_files import read_questions
-from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.planners.base import Planner
 from edpbrl_gym.planners.registry import make_planner, planner_class, planner_options
 from edpbrl_gym.planners.replay import ReplayPlanner
 from edpbrl_gym.study.arms.base import ArmKind
-from edpbrl_gym.study.config import Arm, QuestionsConfig
+from edpbrl_gym.study.config import OF_STUDY, Arm, QuestionsConfig
 from edpbrl_gym.study.records import NotReadyError, Post
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary
 
@@ -35,9 +34,10 @@ class PlannerArm(ArmKind):
     learns = True
 
     def title(self, arm: Arm) -> str:
-        prior = None if arm.prior is None else arm.prior.name
-        named = f" with the prior {prior}" if prior in PRIORS else " with a population"
-        return arm.planner + ("" if prior is None else named)
+        if arm.prior is None:
+            return arm.planner
+        named = f"the prior {arm.prior}" if str(arm.prior) in PRIORS else "a population"
+        return f"{arm.planner} with {'those who finished before' if arm.prior == OF_STUDY else named}"
 
     def first_question(self, arm: Arm, materials: Materials) -> tuple[tuple[str, ...], float | None]:
         session = materials.session(arm, 0)
@@ -57,9 +57,9 @@ class PlannerArm(ArmKind):
         options: dict[str, Any] = dict(arm.options)
         if "distinct" in planner_options(arm.planner):
             options["distinct"] = True  # people never compare an option with itself
-        cls, prior = planner_class(arm.planner), materials.given_prior(arm)
-        if "prior" in constructor_options(cls):
-            prior = materials.prior(arm, cls.default_prior if prior is None else VocabularyPrior)
+        prior = materials.given_prior(arm)
+        if "prior" in constructor_options(planner_class(arm.planner)):
+            prior = materials.planner_prior(arm)
         return make_planner(
             arm.planner,
             materials.vocabulary,

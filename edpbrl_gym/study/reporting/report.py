@@ -36,6 +36,7 @@ _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 _LINE_WIDTH = 22  # letters of a name in a line
 _FORMS = {"hit": ".3f", "log": ".3f", "repeats": ".3f", "answers": ".1f", "seconds": ".1f", "minutes": ".1f"}
 _MINUS = "−"
+_ITEMS = 10  # best and worst ones that are shown
 
 
 def funnel_figure(counted: Counted) -> Figure:
@@ -190,7 +191,7 @@ def make_report(tables: StudyTables) -> Report:
             _times_table(counted),
             _care_table(counted, tables.study),
         ]
-    sections += [Text(_agreement(counted, tables.study), "Agreement")]
+    sections += [Text(_agreement(counted, tables.study), "Agreement"), *_crowd(tables)]
     if any(compared.finished.values()):
         sections += [Picture("arms", "The arms with their intervals", arms_figure(compared)), arms]
         sections += [_differences_table(compared)]
@@ -307,6 +308,42 @@ def _agreement(counted: Counted, study: dict[str, Any]) -> list[str]:
     ]
 
 
+def _crowd(tables: StudyTables) -> list[Section]:
+    """What those who finished like in the items of the pool; nothing without one."""
+    facts = tables.study.get("crowd")
+    if facts is None:
+        return []
+    title, least = "What the crowd likes", facts["minimum_people"]
+    if not tables.crowd:
+        finished = plural(facts["finished"], "participant")
+        why = f"no item was shown to {least} of the {facts['people']}" if facts["people"] else f"{finished} finished"
+        return [Text([f"Said of at least {least} people together, and of items that so many saw: {why}."], title)]
+    rows = tables.crowd
+    places = range(len(rows)) if len(rows) <= 2 * _ITEMS else [*range(_ITEMS), *range(len(rows) - _ITEMS, len(rows))]
+    cells = [
+        [
+            str(place + 1),
+            rows[place]["item"].replace("|", r"\|"),
+            f"{rows[place]['mean']:+z.2f} {bracket(rows[place]['low'], rows[place]['high'], '+z.2f')}".replace(
+                "-", _MINUS
+            ),
+            str(rows[place]["people"]),
+        ]
+        for place in places
+    ]
+    which = "" if len(cells) == len(rows) else f" The {_ITEMS} best and the {_ITEMS} worst of {len(rows)}."
+    few = facts["items"] - len(rows)
+    left = f" {plural(few, 'item')} shown to fewer than {least} people are left out." if few else ""
+    note = (
+        f"{facts['people']} people who finished, of all arms.{which}{left} Unit: the standard deviation of a person's "
+        f"liking over the pool; {facts['shared']:.0%} of its variance is shared by all, {facts['taste']:.0%} is a "
+        f"person's taste in the features, {facts['own']:.0%} a person's own at one item. 0 is the mean of the pool. "
+        "Intervals are 90%, of what these people's answers leave open about the crowd. What persons do is in the other "
+        "tables."
+    )
+    return [TextTable(title, ["rank", "item", "liking", "people"], cells, note)]
+
+
 # -- arms ------------------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +415,8 @@ def _how(tables: StudyTables, counted: Counted) -> list[str]:
     else:
         lines.append("The study asks no test questions: predictions of the arms are not compared.")
     for arm in study["arms"]:
-        prior = ", with a population" if arm["population"] else ""
+        known = {False: "", True: ", with a population", "study": ", each person from those who finished before"}
+        prior = known.get(arm["population"], f", with the prior {arm['population']}")
         weight = f", {arm['weight']} participants of a block" if arm["weight"] > 1 else ""
         lines.append(f"Arm {arm['name']}: planner `{arm['planner']}`{prior}{weight}.")
     return lines
