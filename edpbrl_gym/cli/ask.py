@@ -48,11 +48,12 @@ class Ask:
     """Learn from the words of prompts, from what pictures look like, or from both (None: text, picture for --pictures,
     or as before)."""
     num_options: int | None = None
-    """Options K of a question (None: 4 pictures, or 9 prompts in words; one where each is rated; or as before)."""
+    """Options K of a question (None: 4 pictures, or 9 prompts in words; one where each is rated, which is the default for
+    pictures that a renderer draws for seconds or money; or as before)."""
     format: str | None = None
     """Answers: best, best-worst (the best and the worst option), ranking (the options in order as far as you like),
-    rating (a level of each), like (yes or no to each) or ties (the best; can't tell teaches too) (None: best, or as
-    before)."""
+    rating (a level of each), like (yes or no to each) or ties (the best; can't tell teaches too) (None: best, rating
+    for one picture at a time, or as before)."""
     levels: int | None = None
     """Levels of a rating, 2 to 7 (None: 7 in the browser, 5 in the terminal, or as before)."""
     questions: int | None = None
@@ -136,15 +137,18 @@ def _vocabulary(options: Ask) -> str:
 
 def _defaults(options: Ask) -> dict[str, Any]:
     """The settings of new questions in the browser that are not given."""
-    renderer, format = _renderer(options), options.format or AskSettings.format
+    renderer = _renderer(options)
+    costly = renderer not in (None, _POSTERS) and options.pictures is None
+    # a rating teaches most for each picture drawn, and the best of four most for each tap (docs/people.md)
+    format = options.format or ("rating" if costly and options.num_options in (None, 1) else AskSettings.format)
     each = format in ("rating", "like")
-    pool = _POOL if renderer in (None, _POSTERS) else _SLOW_POOL
     return {
         "vocabulary": _vocabulary(options),
         "renderer": renderer,
+        "format": format,
         "num_options": 1 if each else 9 if renderer is None else 4,
         **({"levels": 7} if format == "rating" else {}),
-        **({} if options.pictures is not None else {"pool": pool}),
+        **({} if options.pictures is not None else {"pool": _SLOW_POOL if costly else _POOL}),
         "features": "text" if options.pictures is None else "picture",
     }
 

@@ -280,7 +280,7 @@ def _questions(table: Table, *, pictures: bool) -> QuestionsConfig:
         encoder=table.text("encoder", encoder, of="an encoder"),
         feedback=cast(Feedback, table.choice("feedback", _FEEDBACKS, "prompt")),
         format=format,
-        options=table.integer("options", 9 if pictures else 4, minimum=least, maximum=12),
+        options=table.integer("options", 4, minimum=least, maximum=12),
         number=number,
         stopping=rule,
         cant_tell=table.flag("cant_tell", True),

@@ -14,7 +14,8 @@ def words(tmp_path_factory):
 
 @pytest.fixture
 def arguments(words, tmp_path):
-    """Arguments that ask about 40 painted pictures."""
+    """Arguments that ask for the best of painted pictures, of which there are 40."""
     vocabulary, encoder = words
     return ["--out", tmp_path / "ask", "--cache", tmp_path / "images", "--vocabulary", vocabulary,
-            "--encoder", encoder, "--renderer", PAINTED, "--pool", "40"]  # fmt: skip
+            "--encoder", encoder, "--renderer", PAINTED, "--pool", "40",
+            "--format", "best"]  # fmt: skip
