@@ -11,7 +11,9 @@ picks, are right by guessing. Standard errors are over the seeds, each with anot
 
 Calm and warm are sums of mean colours, edges and contrast: "colours", which was added after they had been measured,
 measures the first almost as they do, EfficientNet, which was trained to know objects in whatever colours, hardly.
-Symmetric and fine are about neither, and were measured once.
+Symmetric and fine are about neither, and were measured once. ``--features text --text minilm+phrases`` measures effects
+of phrases beside the prompts' embeddings. Deco to night are tastes of people who like what a sentence says, as MiniLM
+sees it in the prompts, whatever their pictures look like.
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 OPTIONS, STEEPNESS, PICKS = 4, 3.0, 1000
+SENTENCES = {
+    "deco": "Golden geometric glamour of the roaring twenties",
+    "storm": "A gloomy sea before a thunderstorm",
+    "child": "Cheerful animals in a picture book for small children",
+    "zen": "Quiet empty landscapes in soft grey mist",
+    "punk": "Loud clashing neon colours on a torn concert poster",
+    "night": "Stars, moon and a calm lake at midnight",
+}
 KINDS: tuple[tuple[Features, str], ...] = (
     ("text", "colours"),
     *((kind, spec) for kind in ("picture", "both") for spec in ("efficientnet-lite0", "colours", PICTURE_FEATURES)),
@@ -69,21 +79,29 @@ def main() -> None:
     parser = make_parser(__doc__)
     for name, value in (("seeds", 8), ("pool", 250), ("held-out", 150), ("answers", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--tastes", nargs="+", choices=[*TASTES, *FRESH], default=[*TASTES, *FRESH])
+    parser.add_argument("--tastes", nargs="+", choices=[*TASTES, *FRESH, *SENTENCES], default=[*TASTES, *FRESH])
+    parser.add_argument(
+        "--features", nargs="+", choices=("text", "picture", "both"), default=["text", "picture", "both"]
+    )
+    parser.add_argument("--text", default="minilm", help="encoder of the prompts")
     parser.add_argument("--cache", type=Path, default=default_cache_folder(), help="folder of posters and features")
     options = parser.parse_args()
     items = prompt_pool(load_vocabulary("posters"), options.pool + options.held_out, seed=0).tokens[0]
     pool, held_out = Vocabulary(("prompt",), (items[: options.pool],)), items[options.pool :]
     renderer = load_renderer("posters", cache_folder=options.cache / "pictures")
     pictures = {spec: drawn_by(renderer, spec, cache_folder=options.cache) for _, spec in KINDS}
-    text = load_encoder("minilm", cache_folder=options.cache)
+    text = load_encoder(options.text, cache_folder=options.cache)
     pictures[PICTURE_FEATURES].encode(items, progress=True)
     rows = []
     for taste in options.tastes:
-        raw = np.array([(TASTES | FRESH)[taste](one.path.read_bytes()) for one in renderer.render(items)])
+        if taste in SENTENCES:
+            minilm = load_encoder("minilm", cache_folder=options.cache)
+            raw = minilm.encode(items).astype(np.float64) @ minilm.encode([SENTENCES[taste]])[0]
+        else:
+            raw = np.array([(TASTES | FRESH)[taste](one.path.read_bytes()) for one in renderer.render(items)])
         utilities = STEEPNESS * (raw - raw.mean()) / raw.std()
         known = dict(zip(items, utilities, strict=True))
-        for kind, spec in KINDS:
+        for kind, spec in (one for one in KINDS if one[0] in options.features):
             encoder = MemoEncoder(features_of(kind, text, pictures[spec]))
             name = kind if kind == "text" else f"{kind}: {spec}"
             for planner in ("random", "adaptive"):

@@ -48,12 +48,11 @@ class Ask:
     """Learn from the words of prompts, from what pictures look like, or from both (None: text, picture for --pictures,
     or as before)."""
     num_options: int | None = None
-    """Options K of a question (None: 4 pictures, or 9 prompts in words; one where each is rated, which is the default for
-    pictures that a renderer draws for seconds or money; or as before)."""
+    """Options K of a question (None: 4 pictures, 9 prompts in words, one where each is rated, or as before)."""
     format: str | None = None
     """Answers: best, best-worst (the best and the worst option), ranking (the options in order as far as you like),
     rating (a level of each), like (yes or no to each) or ties (the best; can't tell teaches too) (None: best, rating
-    for one picture at a time, or as before)."""
+    of single pictures that a model or service draws, or as before)."""
     levels: int | None = None
     """Levels of a rating, 2 to 7 (None: 7 in the browser, 5 in the terminal, or as before)."""
     questions: int | None = None

@@ -56,6 +56,7 @@ ENCODER_FORMS = {
     "open_clip:local-dir:<folder>": "the same from a folder with open_clip_config.json and weights",
     "precomputed:<file.npz or file.safetensors>": "embeddings that you computed elsewhere",
     "package.module:Class": "an encoder of your own, made without arguments",
+    "phrases": "which phrases between commas a prompt has, whatever they mean, beside another encoder: minilm+phrases",
     "picture:<image encoder>": "what an image encoder sees in the pictures that a renderer draws of the texts",
     "A+B": "the features of two encoders or more side by side, such as minilm+picture:efficientnet-lite0",
 }
@@ -96,11 +97,11 @@ def picture_parts(spec: str) -> list[str]:
 def _is_form(spec: str) -> bool:
     """Whether it has the form of one encoder."""
     kind, _, source = spec.partition(":")
-    return spec == "minilm" or (kind in _SOURCES and source != "") or _is_import_string(spec)
+    return spec in ("minilm", "phrases") or (kind in _SOURCES and source != "") or _is_import_string(spec)
 
 
 def _is_import_string(spec: str) -> bool:
-    return spec.partition(":")[0] not in (*_SOURCES, "minilm") and _IMPORT_STRING.fullmatch(spec) is not None
+    return spec.partition(":")[0] not in (*_SOURCES, "minilm", "phrases") and _IMPORT_STRING.fullmatch(spec) is not None
 
 
 def is_own_encoder(spec: str) -> bool:
@@ -170,6 +171,10 @@ def load_encoder(
                 "load_encoder drawn=DrawnEncoder(...)"
             )
         return known[spec]
+    if spec == "phrases":
+        from edpbrl_gym.features.phrases import PhrasesEncoder
+
+        return PhrasesEncoder()
     encoder: TextEncoder
     if spec == "minilm":
         from edpbrl_gym.features.minilm import MiniLMEncoder
