@@ -296,6 +296,7 @@ def test_the_report_says_what_the_crowd_likes_with_intervals_that_hold(answered,
     assert np.mean(inside) > 0.75
     assert np.corrcoef([row["mean"] for row in rows], [wanted[row["item"]] for row in rows])[0, 1] > 0.8
     assert [row["mean"] for row in rows] == sorted((row["mean"] for row in rows), reverse=True)
+    pytest.importorskip("matplotlib", reason="the report has figures")
     page = make_report(tables).markdown()
     assert "## What the crowd likes" in page and rows[0]["item"] in page and "30 people who finished" in page
     few = dataclasses.replace(tables, study={**tables.study, "crowd": {**facts, "people": 0, "finished": 7}}, crowd=[])
