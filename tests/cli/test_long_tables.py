@@ -25,7 +25,7 @@ def test_an_estimate_of_one_person(choices, tmp_path, capsys):
     out = tmp_path / "theta.safetensors"
     assert main(["estimate", str(choices), "--person", "p3", "--out", str(out)]) == 0
     person = load_people(choices)[3]
-    expected = fit_prior(person, base=attribute_prior([person])).estimate
+    expected = fit_prior(person, base=attribute_prior([person]), strength=8.0, log_spread=0.5).estimate
     taste, said = load_taste(out), capsys.readouterr().out
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-9)
     assert taste.provenance["attributes"] == ["warm", "loud", "wide"] and taste.provenance["who"] == "p3"
