@@ -46,7 +46,7 @@ _SWEEPS = 3  # in prompts of several steps; on a pool a search runs until it gai
 _POOL_SWEEPS = 50
 _POOL_DRAWS = 64
 _RIVALS = 128  # draws, of each of which an item is the best
-_MOST_SETS = 40  # of options that may be left, whose probabilities value a question
+_MOST_SETS = 16  # of options that may be left, whose probabilities value a question
 _LARGE = 2000  # tokens of a step above which the search is among shortlists of them
 _POOL_TOKENS = 20_000  # candidates of all starts together: bounds the time of a question on a large pool
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.planners.scores import QuestionScore, Table
@@ -76,8 +76,11 @@ class SequentialChoices(QuestionScore):
             left_without: _Sets = {}
             for members in dict.fromkeys((*beside, *without)):
                 values = sign * others[list(members)]
-                top = logsumexp(values, axis=0)
-                q, diagonal = np.exp(values - top), np.arange(len(members))
+                highest = values.max(axis=0)  # scipy's logsumexp takes longer than all the rest
+                q, diagonal = np.exp(values - highest), np.arange(len(members))
+                total = q.sum(axis=0)
+                q /= total
+                top = highest + np.log(total)
                 pairs = q[:, None] * q[None]
                 found = np.zeros((len(members), len(members), len(own)))
                 if members in beside:
