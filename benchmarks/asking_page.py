@@ -50,6 +50,10 @@ _PRESSED = """key => new Promise((told) => {
   look();
 })"""
 """Presses a key; gives the milliseconds until the next question is there with its pictures decoded."""
+_AT_HOME = """folder => document.querySelectorAll("code").forEach((one) => {
+  one.textContent = one.textContent.replace(folder, "~");
+})"""
+"""Shows the temporary folder of the run as a person's own."""
 
 
 @dataclass
@@ -71,12 +75,12 @@ class Args:
 class Page:
     """`edpbrl ask` and its page in Chromium."""
 
-    def __init__(self, browser: Any, out: Path, cache: Path, *arguments: str) -> None:
-        environment = {**os.environ, "EDPBRL_CACHE": str(cache)}
+    def __init__(self, browser: Any, folder: Path, *arguments: str) -> None:
+        environment = {**os.environ, "EDPBRL_CACHE": str(folder / "cache")}
         begin = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", _PROGRAM, "ask", "--no-open", "--out", str(out), *arguments],
-            stdout=subprocess.PIPE, text=True, env=environment,
+            [sys.executable, "-u", "-c", _PROGRAM, "ask", "--no-open", *arguments],
+            stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
         )  # fmt: skip
         assert self.process.stdout is not None
         address = next(found[0] for line in self.process.stdout if (found := re.search(r"http\S+", line)))
@@ -129,7 +133,7 @@ def main(args: Args) -> None:
     waits, shots = [], {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        asking = Page(browser, Path(folder) / "ask", Path(folder) / "cache", "--features", args.features)
+        asking = Page(browser, Path(folder), "--features", args.features)
         for _ in range(args.answers):
             time.sleep(args.reading)
             best = int(np.argmax([taste(picture) for picture in asking.pictures()]))
@@ -146,6 +150,7 @@ def main(args: Args) -> None:
         learnt = time.monotonic() - begin
         asking.page.locator("#files:not([data-later])").wait_for(timeout=300_000)
         asking.page.reload()
+        asking.page.evaluate(_AT_HOME, folder)
         shots["end"] = shot(asking.page, "end", full=True)
         place = asking.page.locator(".best").bounding_box()
         asking.stop()

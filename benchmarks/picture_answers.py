@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import make_parser, show
+from benchmarks.kit.sentences import POSTERS
 from benchmarks.picture_tastes import FRESH, TASTES
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.features import MemoEncoder, TextEncoder, load_encoder
@@ -38,14 +39,6 @@ from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
 OPTIONS, STEEPNESS, PICKS = 4, 3.0, 1000
-SENTENCES = {
-    "deco": "Golden geometric glamour of the roaring twenties",
-    "storm": "A gloomy sea before a thunderstorm",
-    "child": "Cheerful animals in a picture book for small children",
-    "zen": "Quiet empty landscapes in soft grey mist",
-    "punk": "Loud clashing neon colours on a torn concert poster",
-    "night": "Stars, moon and a calm lake at midnight",
-}
 KINDS: tuple[tuple[Features, str], ...] = (
     ("text", "colours"),
     *((kind, spec) for kind in ("picture", "both") for spec in ("efficientnet-lite0", "colours", PICTURE_FEATURES)),
@@ -79,7 +72,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     for name, value in (("seeds", 8), ("pool", 250), ("held-out", 150), ("answers", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--tastes", nargs="+", choices=[*TASTES, *FRESH, *SENTENCES], default=[*TASTES, *FRESH])
+    parser.add_argument("--tastes", nargs="+", choices=[*TASTES, *FRESH, *POSTERS], default=[*TASTES, *FRESH])
     parser.add_argument(
         "--features", nargs="+", choices=("text", "picture", "both"), default=["text", "picture", "both"]
     )
@@ -94,9 +87,9 @@ def main() -> None:
     pictures[PICTURE_FEATURES].encode(items, progress=True)
     rows = []
     for taste in options.tastes:
-        if taste in SENTENCES:
+        if taste in POSTERS:
             minilm = load_encoder("minilm", cache_folder=options.cache)
-            raw = minilm.encode(items).astype(np.float64) @ minilm.encode([SENTENCES[taste]])[0]
+            raw = minilm.encode(items).astype(np.float64) @ minilm.encode([POSTERS[taste]])[0]
         else:
             raw = np.array([(TASTES | FRESH)[taste](one.path.read_bytes()) for one in renderer.render(items)])
         utilities = STEEPNESS * (raw - raw.mean()) / raw.std()

@@ -94,6 +94,16 @@ DEVELOPMENT: dict[str, dict[str, str]] = {
 }
 """Built-in vocabulary -> user -> sentence on which the library's constants may be chosen; never reported on."""
 
+POSTERS: dict[str, str] = {
+    "deco": "Golden geometric glamour of the roaring twenties",
+    "storm": "A gloomy sea before a thunderstorm",
+    "child": "Cheerful animals in a picture book for small children",
+    "zen": "Quiet empty landscapes in soft grey mist",
+    "punk": "Loud clashing neon colours on a torn concert poster",
+    "night": "Stars, moon and a calm lake at midnight",
+}
+"""User -> reported sentence of people who like what it says, not what pictures look like, asked about posters."""
+
 # -- simulated communities --------------------------------------------------------------------------------------------
 
 UNSEEN = 2
