@@ -2,7 +2,7 @@
 
 from edpbrl_gym._validation import Feedback
 from edpbrl_gym.session.driving import answer_of, run
-from edpbrl_gym.session.outlook import Progress, sample_posterior
+from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.session.questions import Answer, Question, QuestionMaker
 from edpbrl_gym.session.recommendation import Recommendation, Standing, StepWords, standings, step_words
 from edpbrl_gym.session.session import Session
@@ -24,7 +24,6 @@ __all__ = [
     "Wish",
     "answer_of",
     "run",
-    "sample_posterior",
     "standings",
     "step_words",
 ]

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from edpbrl_gym.estimation import GaussianPrior, estimate
+from edpbrl_gym.estimation import GaussianPrior, estimate, sample_posterior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.likelihood import BestOf, Ranking, WithTies
-from edpbrl_gym.session import sample_posterior
 
 D = 3
 
