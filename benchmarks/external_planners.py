@@ -22,6 +22,7 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._compat import require
 from edpbrl_gym._validation import check_array, check_choice_of, check_count
 from edpbrl_gym.estimation import Estimate, GaussianPrior, Posterior
+from edpbrl_gym.estimation.other_texts import OtherTexts
 from edpbrl_gym.likelihood import BestOf, Response
 from edpbrl_gym.planners import PLANNERS, Planner, PlannerEntry
 from edpbrl_gym.planners.option_features import OptionFeatures
@@ -89,7 +90,12 @@ class _PairPlanner(Planner):
 
     @classmethod
     def default_prior(
-        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+        cls,
+        token_features: NDArray[np.floating],
+        blocks: Sequence[int] = (),
+        *,
+        pool: bool = False,
+        others: OtherTexts | None = None,
     ) -> GaussianPrior:
         """N(0, I)."""
         return GaussianPrior.isotropic(token_features.shape[1], 1.0)

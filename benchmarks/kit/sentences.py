@@ -7,6 +7,8 @@ either vocabulary: their MiniLM cosine is below 0.5 (`tests/benchmarks/test_sent
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edpbrl_gym.experiments.settings import PAPER_USERS
 
 # the paper's three users and seven more
@@ -42,6 +44,10 @@ REPORTED: dict[str, dict[str, str]] = {
 VOCABULARIES: tuple[str, ...] = tuple(REPORTED)
 """The built-in vocabularies that benchmarks are about."""
 
+SMALL: dict[str, str | Path] = {"styles": "styles", "posters": "posters", "gardens": Path(__file__).parent / "gardens"}
+"""Small vocabularies of first answers -> where they are; "gardens" was written after the prior of small ones was
+chosen, like the sentences of all three."""
+
 FRESH: dict[str, dict[str, str]] = {
     "images": {
         "alpine": "Icy mountain peaks and glaciers in clear thin air",
@@ -58,8 +64,50 @@ FRESH: dict[str, dict[str, str]] = {
         "glass": "Light broken by stained glass, crystals and prisms",
     },
     "interiors": REPORTED["interiors"],
+    "styles": {
+        "fresco": "Faded saints on the cracked plaster of a chapel",
+        "blueprint": "Exact white lines of a machine on dark blue paper",
+        "tapestry": "Knights and unicorns woven in worn wool",
+        "vapour": "Pink and turquoise computer graphics of the early internet",
+        "ink": "A mountain in three wet strokes of grey ink",
+        "pulp": "The screaming cover of a cheap crime novel",
+        "ceramic": "Shiny glazed figures on a grandmother's cupboard",
+        "x-ray": "The bones of a hand glowing on black film",
+        "pastoral": "Peasants resting in the warm haze of a hayfield",
+        "pixel": "Big square pixels of an old video game",
+        "silhouette": "Black paper cuttings of ladies and gentlemen",
+        "cubist": "A violin broken into brown and grey facets",
+    },
+    "posters": {
+        "voyage": "A long journey by ship to a sunny island",
+        "north": "Pine forests and the silence of the far north",
+        "carnival": "Confetti, masks and dancing until the morning",
+        "harvest": "A ripe field before the harvest in the late sun",
+        "city": "A big city that glitters in the rain",
+        "folk": "Embroidery and painted wood from a peasant's house",
+        "moon": "A lonely traveller under a pale moon",
+        "bauhaus": "Three plain shapes in red, yellow and blue",
+        "pond": "Still water with reeds and a single bird",
+        "alps": "Bright snow and cable cars in the mountains",
+        "tea": "A quiet afternoon with tea and an open window",
+        "embers": "Dark red light of a dying fire",
+    },
+    "gardens": {
+        "monks": "Medicinal plants in square beds behind a monastery",
+        "tropics": "Huge wet leaves and bright flowers under a humid sky",
+        "retired": "What a retired teacher tends with patience every day",
+        "zen": "Raked sand, three rocks and nothing to do",
+        "duke": "Avenues and fountains to impress an ambassador",
+        "bees": "Buzzing insects over weeds that nobody mows",
+        "haunted": "A ruined estate where brambles swallow the statues",
+        "supper": "A long supper outdoors with friends and candles",
+        "seaside": "Salt wind, pebbles and tough silver plants by the sea",
+        "harvest": "Baskets full of vegetables for the whole winter",
+        "bride": "White blossom everywhere, as for a wedding",
+        "architect": "Straight concrete, black water and a single tree",
+    },
 }
-"""Built-in vocabulary -> user -> reported sentence on which the library had never been run when it was written. For
+"""Vocabulary -> user -> reported sentence on which the library had never been run when it was written. For
 "interiors" these are all of its reported ones."""
 
 DEVELOPMENT: dict[str, dict[str, str]] = {

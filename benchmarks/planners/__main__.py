@@ -1,4 +1,4 @@
-"""``python -m benchmarks.planners efficiency | comparison | first-answers``."""
+"""``python -m benchmarks.planners efficiency | comparison | first-answers | small-vocabularies``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from benchmarks.planners.settings import STUDIES, PlannerSettings, Unit, plan_un
 class Options:
     """Compare planners, designs and estimators with simulated users: questions needed, ranks, first answers."""
 
-    study: Positional[Literal["efficiency", "comparison", "first-answers"]] = "efficiency"
+    study: Positional[Literal["efficiency", "comparison", "first-answers", "small-vocabularies"]] = "efficiency"
     """Preset of all that is not set: how many questions are needed in prompt MDPs, and what each component buys; all
-    planners, on pools of items too; what a person's first answers about complete prompts teach."""
+    planners, on pools of items too; what a person's first answers about complete prompts teach, also about
+    small vocabularies."""
     settings: OmitArgPrefixes[PlannerSettings] = field(default_factory=PlannerSettings)
     regime: tuple[str, ...] = ()
     """argmax, scale-20, pairs-argmax, items-d10-K4, images-argmax-K9, ... (none given: all of the study)."""

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import benchmarks.external_planners  # noqa: F401  (adds the planners of other packages to the table)
 from benchmarks.planners.regimes import Regime
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.evidence import fit_prior
+from edpbrl_gym.estimation.evidence import fit_given, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.other_texts import other_texts
 from edpbrl_gym.experiments.settings import AgentSettings
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.planners.registry import PLANNERS, planner_options
@@ -27,11 +30,12 @@ from edpbrl_gym.planners.registry import PLANNERS, planner_options
 if TYPE_CHECKING:
     from benchmarks.planners.worlds import World
 
-PRIORS: tuple[str, ...] = ("vocabulary", "global", "fixed", "ridge1", "ridge100")
+PRIORS: tuple[str, ...] = ("vocabulary", "global", "fixed", "ridge1", "ridge100", "alone")
 """Estimators that are a prior, with which a planner can plan; see ``make_prior``."""
 
-ESTIMATORS: tuple[str, ...] = (*PRIORS, "ridge-fit")
-"""All but "planner", the planner's own estimate; "ridge-fit" is the ridge with lambda from the answers."""
+ESTIMATORS: tuple[str, ...] = (*PRIORS[:5], "ridge-fit")
+"""Those of prompt MDPs but "planner", the planner's own estimate; "ridge-fit" is the ridge with lambda from the
+answers. Of first answers there are "alone", and "ideal", which knows more than any estimator can: `ideal_prior`."""
 
 ANSWERS: dict[str, str] = {"best": "best", "best-worst": "best_worst", "ranking": "ranking", "partial": "partial"}
 """Format in the name of an arm -> name of its response model; "partial" is a partial ranking of three taps."""
@@ -108,7 +112,7 @@ class Arm:
         In regimes of first answers a planner that plans with the vocabulary prior has no row of its own.
         """
         if self.asker == "random":
-            return ("vocabulary", "ridge-fit") if regime.first else ESTIMATORS
+            return _of_first_answers(regime) if regime.first else ESTIMATORS
         if regime.first and self.family == "adaptive" and self.options.get("prior", "vocabulary") == "vocabulary":
             return ("vocabulary",)
         return tuple(dict.fromkeys(("vocabulary", self.estimator)))
@@ -169,13 +173,16 @@ class Fit:
 def make_prior(name: str, world: World) -> VocabularyPrior | GaussianPrior:
     """A prior of a world's tastes from the embeddings of its vocabulary.
 
-    "vocabulary" is the library's `VocabularyPrior` with its defaults, "global" the same without the step that looks
+    "vocabulary" is the library's default, `VocabularyPrior` beside other texts where the vocabulary is small, "alone"
+    without these, "global" the same without the step that looks
     around the estimate, "fixed" that from the embeddings with lambda = 0.1, "ridge1" and "ridge100" are lambda I.
     """
     check_choice_of(name, "prior", PRIORS)
     if name in _RIDGES:
         return GaussianPrior.isotropic(world.tokens.shape[1], _RIDGES[name])
     if name == "vocabulary":
+        return VocabularyPrior(world.tokens, others=other_texts(world.vocabulary, world.encoder()))
+    if name == "alone":
         return VocabularyPrior(world.tokens)
     if name == "global":
         return VocabularyPrior(world.tokens, share=0.0, isotropic=0.0)
@@ -183,8 +190,32 @@ def make_prior(name: str, world: World) -> VocabularyPrior | GaussianPrior:
     return GaussianPrior.from_precision(base.precision / _FIXED_SCALE)
 
 
-def fit(name: str, terms: Terms, world: World) -> Fit:
+_NO_NOISE = 100.0  # scale that stands for users who never err
+
+
+@functools.lru_cache(maxsize=16)
+def ideal_prior(world: World, regime: Regime) -> GaussianPrior:
+    """What nobody knows: mean and covariance of the tastes "composed", and the scale of the user."""
+    assert world.sentences is not None, "the worlds of such tastes have sentences"
+    rows = world.sentences.astype(np.float64)
+    scale = _NO_NOISE if regime.mode == "argmax" else regime.scale
+    covariance = np.cov(rows, rowvar=False)
+    covariance += 1e-3 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    return GaussianPrior.from_covariance(scale**2 * covariance, scale * rows.mean(axis=0))
+
+
+def _of_first_answers(regime: Regime) -> tuple[str, ...]:
+    names = ["vocabulary", "ridge-fit"]
+    if regime.vocabulary != "images":  # which is large, and has no other texts
+        names.append("alone")
+    return (*names, "ideal") if regime.taste == "composed" else tuple(names)
+
+
+def fit(name: str, terms: Terms, world: World, regime: Regime) -> Fit:
     """Estimate the taste under a prior by its name; "ridge-fit" is lambda I with lambda by the evidence."""
+    if name == "ideal":
+        best = fit_given(terms, ideal_prior(world, regime)).estimate
+        return Fit(best.theta, bool(best.converged))
     if name == "ridge-fit":
         best = fit_prior(terms, base=GaussianPrior.isotropic(terms.dimension, 1.0)).estimate
         return Fit(best.theta, bool(best.converged))

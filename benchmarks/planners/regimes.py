@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks.kit.sentences import VOCABULARIES
+from benchmarks.kit.sentences import SMALL, VOCABULARIES
 from benchmarks.planners.tastes import TASTES
 from edpbrl_gym._validation import check_choice_of
 from edpbrl_gym.vocabulary import load_vocabulary
@@ -123,13 +123,17 @@ FIRST_MODES: dict[str, tuple[str, float]] = {
 
 def _first_regimes() -> list[Regime]:
     regimes = []
-    for words in VOCABULARIES:
+    for words in (*VOCABULARIES, *SMALL):
         for mode, (kind, scale) in FIRST_MODES.items():
             changes: list[tuple[str, str, dict[str, Any]]] = [("", "", {})]
             changes += [(f"-K{count}", f", K = {count}", {"num_options": count}) for count in (6, 9)]
             if mode in ("argmax", "scale-20"):
                 changes.append(("-partial", ", partial prompts", {"feedback": "truncated"}))
                 changes += [(f"-{taste}", f", {TASTES[taste]}", {"taste": taste}) for taste in TASTES]
+                changes += [
+                    (f"-K9-{taste}", f", K = 9, {TASTES[taste]}", {"num_options": 9, "taste": taste})
+                    for taste in ("not", "composed")
+                ]
             for name, title, change in changes:
                 fields = {"vocabulary": words, "feedback": "prompt", "taste": "sentence", **change}
                 about = f"{words}, {mode.replace('-', ' ')}{title}"
@@ -158,7 +162,7 @@ def episodes_of(regime: Regime, answers: tuple[int, ...]) -> tuple[int, ...]:
 
 @functools.cache
 def _horizon(words: str) -> int:
-    return load_vocabulary(words).horizon
+    return load_vocabulary(SMALL.get(words, words)).horizon
 
 
 REGIMES: dict[str, Regime] = {

@@ -179,7 +179,7 @@ def score_estimators(
         if name == "planner":
             found = Fit(np.asarray(planner.estimate.theta), bool(planner.estimate.converged))
         else:
-            found = fit(name, terms, scorer.world)
+            found = fit(name, terms, scorer.world, regime)
         row: dict[str, Any] = {"estimator": name, "converged": found.converged}
         if regime.first:
             row |= scorer.first_errors(found.theta)

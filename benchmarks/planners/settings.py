@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
-from benchmarks.kit.sentences import SENTENCES, VOCABULARIES
+from benchmarks.kit.sentences import SENTENCES, SMALL, VOCABULARIES
 from benchmarks.planners.arms import PLANNED, get_arm
 from benchmarks.planners.regimes import FIRST_MODES, REGIMES, Regime, episodes_of, get_regime
 from benchmarks.planners.tastes import TASTES, taste_sentences, taste_users
@@ -77,7 +77,8 @@ class PlannerSettings:
 
     def as_config(self) -> dict[str, Any]:
         """Settings and sentences, JSON-able; ``sentences_per_seed`` is left out, as it only adds or removes units."""
-        first = {words: taste_sentences(words, development=self.development) for words in VOCABULARIES}
+        known = VOCABULARIES if self.development else (*VOCABULARIES, *SMALL)
+        first = {words: taste_sentences(words, development=self.development) for words in known}
         config = {**asdict(self), "sentences": dict(SENTENCES), "first_sentences": first}
         del config["sentences_per_seed"]
         return config
@@ -149,14 +150,24 @@ def _first_answers() -> Study:
     return Study(seeds, {"answers": (6, 12, 18, 24, 36, 60, 120), "planned": 24, "sentences_per_seed": 4})
 
 
+def _small() -> Study:
+    """Three seeds of 4 users see every sentence once; best of nine complete prompts."""
+    seeds: dict[tuple[str, str], int] = {}
+    for name in (f"{words}-{mode}" for words in (*SMALL, *VOCABULARIES) for mode in ("argmax", "scale-20")):
+        seeds |= _block([f"{name}-K9"], ("random", "adaptive"), 3)
+        seeds |= _block([f"{name}-K9-not", f"{name}-K9-composed"], ["random"], 3)
+    return Study(seeds, {"answers": (3, 6, 10, 20, 30), "planned": 30, "sentences_per_seed": 4})
+
+
 STUDIES: dict[str, Study] = {
     "efficiency": _efficiency(),
     "comparison": _comparison(),
     "first-answers": _first_answers(),
+    "small-vocabularies": _small(),
 }
 """Name -> study: "efficiency", how many questions each way of asking needs (docs/query-efficiency.md); "comparison",
 all planners on the same items and users (docs/planner-comparison.md); "first-answers", what a person's first answers
-teach (docs/first-answers.md)."""
+teach, also in "small-vocabularies" (docs/first-answers.md)."""
 
 
 def plan_units(

@@ -13,6 +13,8 @@ on. All tastes have unit norm, except for the two of "two-styles", which have un
       sum over prompts of (theta . (phi(prompt) - mean phi) - (u(prompt) - mean u))^2
 
   over 1,500 random complete prompts of the training vocabulary (the one of smallest norm where it isn't unique);
+* composed, "composed-0": the embedding of a random sentence made of two to four tokens of the vocabulary; a prior that
+  knows the mean and the covariance of such sentences is the ideal one for these users;
 * two-styles, "harbour-or-tender": likes x and likes y, but not their mixture;
 * low, "low-0": a random direction among the half of the eigenvectors of the training tokens' covariance that have the
   smallest eigenvalues: what the vocabulary hardly varies in;
@@ -39,6 +41,7 @@ TASTES: dict[str, str] = {
     "not": "one sentence but not another",
     "style": "style and lighting before the subject",
     "two-styles": "either of two sentences",
+    "composed": "a sentence of the vocabulary's own words",
     "low": "what the vocabulary hardly varies in",
     "gaussian": "a random direction",
 }
@@ -52,7 +55,8 @@ STYLE_WEIGHTS: dict[str, dict[str, float]] = {
 
 _PARTNER = 3  # 2 * 3 is a multiple of neither 10 nor 12: no pair comes twice
 _JOINED = {"mean": "+", "not": "-", "two-styles": "-or-"}
-_DRAWN = ("low", "gaussian")
+_DRAWN = ("low", "gaussian", "composed")
+_JOINTS = ("with", "and", "in", "full of")
 _STYLE_PROMPTS = 1500
 _FIRST_DRAWN = {False: 0, True: 1000}  # number of the first drawn taste: reported ones, and those for development
 _DISLIKE = 0.5  # how much of the weaker of two styles is held against an option
@@ -94,6 +98,9 @@ def make_directions(
     The vocabulary is the training part; the encoder embeds sentences, and for "low" and "style" tokens and prompts.
     """
     users = taste_users(taste, words, development=development)
+    if taste == "composed":
+        texts = [composed_sentences(vocabulary, 1, user)[0] for user in users]
+        return {user: row[None] for user, row in zip(users, encoder.encode(texts).astype(np.float64), strict=True)}
     if taste in _DRAWN:
         basis = _low_basis(vocabulary, encoder) if taste == "low" else np.eye(encoder.dimension)
         draws = {user: generator(0, "tastes", taste, user).normal(size=basis.shape[1]) for user in users}
@@ -108,6 +115,18 @@ def make_directions(
     else:
         rows = {"sentence": first, "mean": first + second, "not": first - second}[taste]
     return {user: row[None] for user, row in zip(users, unit_rows(rows), strict=True)}
+
+
+def composed_sentences(vocabulary: Vocabulary, count: int, key: str) -> list[str]:
+    """Random sentences of two to four tokens of different steps, as "ferns under old trees with fog"."""
+    rng = generator(0, "composed sentences", key)
+    sentences = []
+    for _ in range(count):
+        steps = np.sort(rng.choice(vocabulary.horizon, size=int(rng.integers(2, 5)), replace=False))
+        parts = [vocabulary.tokens[step][int(rng.integers(vocabulary.sizes[step]))] for step in steps.tolist()]
+        joints = [_JOINTS[int(rng.integers(len(_JOINTS)))] for _ in parts[1:]]
+        sentences.append(parts[0] + "".join(f" {joint} {part}" for joint, part in zip(joints, parts[1:], strict=True)))
+    return sentences
 
 
 def _low_basis(vocabulary: Vocabulary, encoder: TextEncoder) -> Floats:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.kit.sentences import SENTENCES, VOCABULARIES
+from benchmarks.kit.sentences import SENTENCES, SMALL, VOCABULARIES
 from benchmarks.kit.worlds import random_prompts, read_arrays, unit_rows, world_file, write_arrays
 from benchmarks.planners.regimes import Regime
 from benchmarks.planners.settings import PlannerSettings
-from benchmarks.planners.tastes import make_directions
+from benchmarks.planners.tastes import composed_sentences, make_directions
 from edpbrl_gym._arrays import Floats, Floats32
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym._seeds import generator
@@ -46,6 +46,7 @@ class World:
     fingerprint: str  # of that encoder
     feedback: str  # "truncated", "state" or "prompt"
     items: bool = False  # whether it is a pool of items
+    sentences: Floats32 | None = None  # embeddings of sentences composed as the tastes "composed" are, (m, d)
     pool: Floats32 | None = None  # embeddings of held-out prompts, (m, d), from which estimates of first answers choose
 
     @property
@@ -79,12 +80,12 @@ def option_texts(vocabulary: Vocabulary, feedback: str, tokens: NDArray[np.int64
 def world_vocabulary(settings: PlannerSettings, name: str) -> Vocabulary:
     """Return a vocabulary, the same whenever it is called.
 
-    Its name is "train", "test", "small" or "skewed" of the settings' vocabulary; or a built-in one, "images" or
-    "interiors", its train split by head word, and "images-test" or "interiors-test".
+    Its name is "train", "test", "small" or "skewed" of the settings' vocabulary; or one of first answers such as
+    "interiors", its train split by head word, and "interiors-test".
     """
     words, _, part = name.partition("-")
-    if words in VOCABULARIES:
-        return load_vocabulary(words).split(settings.split_seed, by="head")[part == "test"]
+    if words in (*VOCABULARIES, *SMALL):
+        return load_vocabulary(SMALL.get(words, words)).split(settings.split_seed, by="head")[part == "test"]
     train, test = load_vocabulary(settings.vocabulary).split(settings.split_seed)
     if name == "test":
         return test
@@ -155,7 +156,10 @@ def prepare_world(
     tastes = _taste_file(folder, regime)
     if regime.first and not tastes.is_file():
         made = make_directions(regime.taste, regime.vocabulary, vocabulary, encoder, development=settings.development)
-        write_arrays(tastes, users=np.array(list(made)), directions=np.stack(list(made.values())))
+        more = {}
+        if regime.taste == "composed":
+            more["sentences"] = encode(composed_sentences(vocabulary, 3000, "others"))
+        write_arrays(tastes, users=np.array(list(made)), directions=np.stack(list(made.values())), **more)
     if not path.is_file():
         _write_vocabulary(vocabulary_folder(folder, regime.vocabulary), vocabulary)
         write_arrays(path, **_prompt_arrays(settings, regime, vocabulary, encode))
@@ -280,6 +284,7 @@ def _load(settings: PlannerSettings, regime: Regime, folder: Path, fingerprint: 
         feedback=regime.feedback,
         items=regime.items,
         pool=arrays.get("pool"),
+        sentences=read_arrays(_taste_file(folder, regime)).get("sentences") if regime.first else None,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,12 +162,17 @@ def keep_answers(session: Session, out: Path, answers: Comparisons | None = None
 def _estimate(session: Session, answers: Any) -> tuple[Any, dict[str, Any], Any]:
     """The taste as `edpbrl estimate` has it from the same answers, the facts about its prior, and its landmarks."""
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.estimation.other_texts import other_texts
     from edpbrl_gym.estimation.priors import prior_or_words
     from edpbrl_gym.features import embed_tokens
     from edpbrl_gym.likelihood import format_of
 
-    tokens = partial(embed_tokens, session.vocabulary, session.maker.encoder)
-    prior = prior_or_words(session.outlook.given_prior, lambda: VocabularyPrior(tokens()))
+    vocabulary, encoder = session.vocabulary, session.maker.encoder
+    prior = prior_or_words(
+        session.outlook.given_prior,
+        lambda others: VocabularyPrior(embed_tokens(vocabulary, encoder), others=others),
+        other_texts(vocabulary, encoder),
+    )
     fit = prior.fit(prior.mapped(answers).terms(format_of(answers.responses)))
     return fit.estimate, prior.described(fit).facts, prior.landmarks
 

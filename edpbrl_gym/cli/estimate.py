@@ -241,8 +241,10 @@ def _check_attributes(options: Estimate) -> None:
 
 def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> TastePrior:
     """The prior of a name; of attributes, which are no words, that of their spread."""
+    from edpbrl_gym.estimation.other_texts import other_texts
     from edpbrl_gym.estimation.priors import PRIORS, default_prior, make_prior, prior_options
     from edpbrl_gym.estimation.scaled_prior import attributes_prior
+    from edpbrl_gym.features import embed_tokens
 
     name, blocks = options.prior, tuple(comparisons.metadata.get("blocks", ()))
     if name == Estimate.prior:
@@ -251,19 +253,19 @@ def _prior(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -
     if "attributes" in comparisons.metadata and entry.needs_words:
         return attributes_prior([comparisons])
     wanted = [option for option in prior_options(name) if getattr(options, option, None) is not None]
-    rows = comparisons.features[comparisons.present]
+    rows, others = comparisons.features[comparisons.present], None
     if vocabulary is not None and not entry.of_options:
-        rows = _tokens(options, comparisons, vocabulary, encoder)
-    return make_prior(name, rows, blocks=blocks, **{option: getattr(options, option) for option in wanted})
+        encoder = _encoder(options, comparisons, encoder)
+        rows, others = embed_tokens(vocabulary, encoder, progress=True), other_texts(vocabulary, encoder)
+    return make_prior(
+        name, rows, blocks=blocks, others=others, **{option: getattr(options, option) for option in wanted}
+    )
 
 
-def _tokens(options: Estimate, comparisons: Any, vocabulary: Any, encoder: Any) -> Any:
-    from edpbrl_gym.features import embed_tokens
-
-    if encoder is None:
-        advice = ", or --prior ridge, which needs none"
-        encoder = answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
-    return embed_tokens(vocabulary, encoder, progress=True)
+def _encoder(options: Estimate, comparisons: Any, encoder: Any) -> Any:
+    """The encoder that is known, or that of the answers."""
+    advice = ", or --prior ridge, which needs none"
+    return encoder or answers_encoder(options.encoder, comparisons, options.answers, advice=advice)
 
 
 def _falling_back(
@@ -271,13 +273,14 @@ def _falling_back(
 ) -> tuple[TastePrior, NamedVocabulary | None]:
     """The population with the words' prior for a person unlike all others; None where words or encoder are unknown."""
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.features import embed_tokens
     from edpbrl_gym.features.loading import is_own_encoder
 
     name = comparisons.metadata.get("encoder")
     asked = options.encoder is not None or options.vocabulary is not None
     if words is None or not (asked or encoder is not None or (name is not None and not is_own_encoder(name))):
         return population, None
-    tokens = _tokens(options, comparisons, words.vocabulary, encoder)
+    tokens = embed_tokens(words.vocabulary, _encoder(options, comparisons, encoder), progress=True)
     return population.with_words(lambda: VocabularyPrior(tokens)), words
 
 

@@ -7,13 +7,15 @@ direction, the tokens near it say more about the taste than the vocabulary as a 
 2. for a few values of k estimate again under N(0, s_k C_k), C_k = (1 - share) C + share S_k, with S_k the second moment
    of the k tokens with the largest cosine to theta_0, scaled to the trace of C: theta_k;
 3. estimate under the isotropic prior N(0, s I), which favours no direction;
-4. average the estimates with the posterior weights of their priors.
+4. where the vocabulary is small, do steps 1 and 2 with other collections of texts too (`other_texts`), of which more
+   may be near the taste than the few tokens;
+5. average the estimates with the posterior weights of their priors.
 
-All scales are chosen by the evidence. The weights of theta_0 and of the isotropic estimate are proportional to their
-evidence. The evidence of a neighbourhood would be too high, as it was selected with the same answers: for a taste
-unlike any words it exceeds that of theta_0 by as much as for a sentence. All theta_k together therefore get the
-evidence of theta_0 times a prequential ratio, how much better they predicted each block of answers from the answers
-before it alone (`prequential`); they share it by their evidence times k.
+All scales are chosen by the evidence. The weights of theta_0, of those of other collections and of the isotropic
+estimate are proportional to their evidence. The evidence of a neighbourhood would be too high, as it was selected with
+the same answers: for a taste unlike any words it exceeds that of theta_0 by as much as for a sentence. All theta_k of a
+collection together therefore get the evidence of its theta_0 times a prequential ratio, how much better they predicted
+each block of answers from the answers before it alone (`prequential`); they share it by their evidence times k.
 
 With few embeddings, part of the spread of C's eigenvalues is due to chance; the intensity a of Ledoit & Wolf (2004)
 estimates that part. C is shrunk by a, and ``share`` is multiplied by 1 - a, since tokens that differ only by chance
@@ -23,9 +25,9 @@ form no neighbourhoods. It is below 0.01 for the built-in vocabulary and near 1 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +55,17 @@ _Groups = tuple[NDArray[np.intp], ...]
 _NEIGHBOURS = (20, 50, 150)
 _DIVISORS = (40, 16, 6)  # at most 1/40, 1/16 and 1/6 of the vocabulary's tokens count as near
 _NEAR = 0.3  # prior probability of the neighbourhoods beside the prior from all embeddings
+_ISOTROPIC, _ISOTROPIC_BESIDE = 0.2, 0.4  # that of the isotropic prior, without and beside other collections
+_OTHERS = 0.5  # prior probability of all other collections beside the vocabulary's own
+
+
+class _Collection(NamedTuple):
+    """Fits under the priors of one collection of texts, and the log of prior probability times evidence of each."""
+
+    base: PriorFit
+    groups: _Groups
+    local: tuple[PriorFit, ...]
+    logs: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +75,7 @@ class TasteFit:
     Attributes:
         base: Fit of the prior from all embeddings.
         local: Fits of the priors of the neighbourhoods; empty while the estimate is zero.
+        others: The same of other collections of texts.
         isotropic: Fit of the isotropic prior; None where it has no weight.
         weights: Posterior weights of ``parts``, sum 1.
         neighbourhoods: Rows of the tokens of each neighbourhood, nearest first.
@@ -76,12 +90,13 @@ class TasteFit:
     neighbourhoods: tuple[NDArray[np.intp], ...]
     terms: Terms = field(repr=False)
     log_gain: float
+    others: tuple[PriorFit, ...] = ()
     hedged = 0  # the neighbourhoods were selected with the same answers
 
     @property
     def parts(self) -> tuple[PriorFit, ...]:
-        """All fits: the base, the local ones, the isotropic one."""
-        return (self.base, *self.local, *(() if self.isotropic is None else (self.isotropic,)))
+        """All fits: the base, the local ones, those of other collections, the isotropic one."""
+        return (self.base, *self.local, *self.others, *(() if self.isotropic is None else (self.isotropic,)))
 
     @property
     def theta(self) -> Floats:
@@ -120,7 +135,10 @@ class VocabularyPrior(TastePrior):
         power: Exponent of the eigenvalues of their second moment, >= 0.
         share: Share of the near tokens in a local prior covariance, in [0, 1), before its multiplication by 1 - a; 0
             skips the second step.
-        isotropic: Prior probability of the isotropic prior, in [0, 1); 0 skips the third step.
+        isotropic: Prior probability of the isotropic prior, in [0, 1); 0 skips the third step. None: 0.2, or 0.4 beside
+            other collections.
+        others: Gives the embeddings of other collections of texts, (M, d) each, when the first estimate needs them;
+            None: there are none.
 
     Attributes:
         base: The prior from all embeddings, shrunk, mean variance 1.
@@ -140,7 +158,8 @@ class VocabularyPrior(TastePrior):
         *,
         power: float = 0.75,
         share: float = 0.5,
-        isotropic: float = 0.2,
+        isotropic: float | None = None,
+        others: Callable[[], Sequence[ArrayLike]] | None = None,
     ) -> None:
         self.features = check_array(features, "features", shape=("N", "d"))
         gram = self.features.T @ self.features
@@ -154,10 +173,14 @@ class VocabularyPrior(TastePrior):
         largest_share = check_number(share, "share", minimum=0.0)
         if largest_share >= 1.0:
             raise ValueError(f"Expected share in [0, 1), got {share}; the rest keeps every taste possible")
+        if isotropic is None:
+            isotropic = _ISOTROPIC if others is None else _ISOTROPIC_BESIDE
         self.isotropic = check_number(isotropic, "isotropic", minimum=0.0)
         if self.isotropic >= 1.0:
             raise ValueError(f"Expected isotropic in [0, 1), got {isotropic}")
         self.share = largest_share * (1.0 - self.intensity)
+        self._make_others = others
+        self._alike = functools.partial(VocabularyPrior, power=power, share=largest_share, isotropic=0.0)
         squares = np.einsum("nd,nd->n", self.features, self.features)
         self._norms: Floats = np.where(squares > 0, np.sqrt(squares), 1.0)
         self._typical_scale = 1.0 / float(squares.mean())  # 1 for embeddings of norm 1, whatever was compared
@@ -168,6 +191,12 @@ class VocabularyPrior(TastePrior):
     def _covariance(self) -> Floats:
         return self.base.covariance
 
+    @functools.cached_property
+    def others(self) -> tuple[VocabularyPrior, ...]:
+        """The priors of the other collections, made on first use."""
+        rows = () if self._make_others is None else self._make_others()
+        return tuple(self._alike(one) for one in rows)
+
     @property
     def dimension(self) -> int:
         """Number of features d."""
@@ -177,12 +206,21 @@ class VocabularyPrior(TastePrior):
         """The prior from all embeddings."""
         return self.base.start()
 
+    def think(self) -> None:
+        """Embed the other collections."""
+        _ = self.others
+
     def described(self, fit: TasteFit) -> Described:
-        """By the weight of all parts but the base."""
-        near = 1.0 - float(fit.weights[0])
+        """By the weight of the vocabulary's own neighbourhoods with that of no direction, and of other collections."""
+        first = 1 + len(fit.local)
+        others = float(fit.weights[first : first + len(fit.others)].sum())
+        near = 1.0 - float(fit.weights[0]) - others
         facts = {"prior": "words", "scale": fit.base.scale, "scale_from": "answers"}
         facts |= {"log_evidence": fit.base.log_evidence, "weight_of_neighbourhoods": near}
-        return Described(f"words of the vocabulary (weight of the nearest {near:.0%})", facts)
+        if fit.others:
+            facts["weight_of_other_texts"] = others
+        elsewhere = f", of other texts {others:.0%}" if fit.others else ""
+        return Described(f"words of the vocabulary (weight of the nearest {near:.0%}{elsewhere})", facts)
 
     def near(self, theta: ArrayLike, count: int) -> NDArray[np.intp]:
         """Rows of the ``count`` tokens with the largest cosine to theta, nearest first.
@@ -216,20 +254,29 @@ class VocabularyPrior(TastePrior):
             ValueError: As for ``fit_prior``.
         """
         terms = answer_terms(data, model)
-        base = self._scaled(terms, self.base)
+        own, others = self._collection(terms), [other._collection(terms) for other in self.others]
         isotropic = self._scaled(terms, self._isotropic) if self.isotropic else None
-        groups, local = self._neighbours_of(terms, base)
-        logs = [np.log1p(-self.isotropic) + base.log_evidence]
-        if local:
-            ratio = self._prequential.log_ratio(terms)
-            logs = [
-                logs[0] + np.log1p(-_NEAR),
-                *(logs[0] + np.log(_NEAR) + ratio + np.log(_local_weights(local, groups))),
-            ]
+        shares = [1.0 - _OTHERS, *[_OTHERS / len(others)] * len(others)] if others else [1.0]
+        logs = [
+            np.log1p(-self.isotropic) + np.log(share) + one.logs
+            for share, one in zip(shares, (own, *others), strict=True)
+        ]
         if isotropic is not None:
-            logs.append(np.log(self.isotropic) + isotropic.log_evidence)
-        gain = float(np.logaddexp.reduce(logs)) - base.log_evidence
-        return TasteFit(base, local, isotropic, softmax(np.array(logs)), groups, terms, gain)
+            logs.append(np.array([np.log(self.isotropic) + isotropic.log_evidence]))
+        joined = np.concatenate(logs)
+        gain = float(np.logaddexp.reduce(joined)) - own.base.log_evidence
+        elsewhere = tuple(part for other in others for part in (other.base, *other.local))
+        return TasteFit(own.base, own.local, isotropic, softmax(joined), own.groups, terms, gain, elsewhere)
+
+    def _collection(self, terms: Terms) -> _Collection:
+        """The fits under the priors of all embeddings and of the neighbourhoods."""
+        base = self._scaled(terms, self.base)
+        groups, local = self._neighbours_of(terms, base)
+        if not local:
+            return _Collection(base, (), (), np.array([base.log_evidence]))
+        near = np.log(_NEAR) + self._prequential.log_ratio(terms) + np.log(_local_weights(local, groups))
+        logs = base.log_evidence + np.concatenate([[np.log1p(-_NEAR)], near])
+        return _Collection(base, groups, local, logs)
 
     @one_blas_thread()
     def fit_planned(self, terms: Terms) -> Posterior:

@@ -15,6 +15,7 @@ from edpbrl_gym._validation import did_you_mean, known_name
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+    from edpbrl_gym.estimation.other_texts import OtherTexts
     from edpbrl_gym.estimation.taste_prior import TastePrior
 
 __all__ = [
@@ -98,6 +99,7 @@ def make_prior(
     features: ArrayLike | Callable[[], ArrayLike],
     *,
     blocks: Sequence[int] = (),
+    others: OtherTexts | None = None,
     **options: Any,
 ) -> TastePrior:
     """A prior by its name in `PRIORS` or its import string; one that is made already stays as it is.
@@ -106,6 +108,7 @@ def make_prior(
         prior: The name, or the prior.
         features: Embeddings of the vocabulary, (N, d), or a function that gives them.
         blocks: Numbers of features of the encoder's blocks, for priors that tell them apart.
+        others: `other_texts` of the vocabulary, for priors that learn from them too.
         **options: Of the prior, such as ``power``: `prior_options`.
 
     Raises:
@@ -117,6 +120,8 @@ def make_prior(
     maker, known = _maker(prior), prior_options(prior)
     if blocks and "blocks" in known:
         options["blocks"] = tuple(blocks)
+    if others is not None and "others" in known:
+        options["others"] = others
     for option in options:
         if option not in known:
             raise TypeError(f"The prior {prior!r} has no option {option!r}; its options: {', '.join(known) or 'none'}.")
@@ -134,9 +139,17 @@ def prior_needs(name: str) -> list[Need]:
     return [Need(package, f"the prior {name!r}") for package in (PRIORS[name].needs if name in PRIORS else ())]
 
 
-def prior_or_words(given: TastePrior | None, words: Callable[[], VocabularyPrior]) -> TastePrior:
-    """The prior of a taste: without one that of the words, on which a population without a fallback falls back."""
-    return words() if given is None else given.with_words(words)
+def prior_or_words(
+    given: TastePrior | None, words: Callable[[OtherTexts | None], VocabularyPrior], others: OtherTexts | None = None
+) -> TastePrior:
+    """The prior of a taste: without one that of the words, on which a population without a fallback falls back.
+
+    Args:
+        given: The prior, if there is one.
+        words: Makes that of the words, beside those of other texts if there are any.
+        others: `other_texts` of the vocabulary; a population does without.
+    """
+    return words(others) if given is None else given.with_words(lambda: words(None))
 
 
 def load_prior(path: str | os.PathLike[str]) -> TastePrior:

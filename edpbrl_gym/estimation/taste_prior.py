@@ -125,6 +125,9 @@ class TastePrior(ABC):
         """``fit(terms).planned``, if that takes less time without the rest; None: it does not."""
         return None
 
+    def think(self) -> None:  # noqa: B027  (optional for subclasses)
+        """Make what the first fit begins with, while nobody waits."""
+
     @abstractmethod
     def described(self, fit: Any) -> Described:
         """One of its fits in words."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym.estimation import Estimate, Posterior
+from edpbrl_gym.estimation.other_texts import OtherTexts
 from edpbrl_gym.estimation.priors import default_prior, make_prior
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.likelihood import AnswerFormat, BestOf, Response
@@ -46,7 +47,12 @@ class Planner(ABC):
 
     @classmethod
     def default_prior(
-        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+        cls,
+        token_features: NDArray[np.floating],
+        blocks: Sequence[int] = (),
+        *,
+        pool: bool = False,
+        others: OtherTexts | None = None,
     ) -> TastePrior:
         """The default prior, from the embeddings of all tokens, (N, d), in the blocks of their encoder.
 
@@ -54,9 +60,10 @@ class Planner(ABC):
             token_features: The embeddings.
             blocks: The blocks.
             pool: Whether the tokens are items of a pool.
+            others: `other_texts` of the vocabulary.
         """
         name = default_prior(blocks, len(token_features) if pool else 0)
-        return make_prior(name, token_features, blocks=blocks)
+        return make_prior(name, token_features, blocks=blocks, others=others)
 
     @classmethod  # noqa: B027  (optional for subclasses)
     def check_options(cls, *, num_options: int, **options: Any) -> None:

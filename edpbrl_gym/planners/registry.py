@@ -178,6 +178,7 @@ def make_planner(
         ModuleNotFoundError: A package that it needs isn't installed; the message says what to install.
     """
     from edpbrl_gym.estimation import VocabularyPrior
+    from edpbrl_gym.estimation.other_texts import other_texts
     from edpbrl_gym.estimation.priors import make_prior
     from edpbrl_gym.features import as_encoder, blocks_of, embed_tokens
     from edpbrl_gym.planners.option_features import option_features
@@ -201,11 +202,13 @@ def make_planner(
         "model": model,
     }
     if "prior" in wanted:
-        tokens, blocks = described.token_features, blocks_of(getattr(described, "encoder", features))
+        encoder = getattr(described, "encoder", features)
+        tokens, blocks = described.token_features, blocks_of(encoder)
+        others = other_texts(vocabulary, encoder)
         if prior is None:
-            chosen_prior = cls.default_prior(tokens, blocks, pool=len(vocabulary.sizes) == 1)
+            chosen_prior = cls.default_prior(tokens, blocks, pool=len(vocabulary.sizes) == 1, others=others)
         else:
-            chosen_prior = make_prior(prior, tokens, blocks=blocks)
+            chosen_prior = make_prior(prior, tokens, blocks=blocks, others=others)
         if chosen_prior.own is not None and len(vocabulary.sizes) > 1:
             raise ValueError(
                 f"Expected a pool, a vocabulary of one step, with a prior about its items, got {len(vocabulary.sizes)} "

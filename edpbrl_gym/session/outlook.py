@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +39,7 @@ from edpbrl_gym.estimation import Posterior
 from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.other_texts import OtherTexts, other_texts
 from edpbrl_gym.estimation.priors import prior_or_words
 from edpbrl_gym.estimation.sampling import sample_posterior
 from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
@@ -141,12 +143,13 @@ class Outlook:
     @functools.cached_property
     def prior(self) -> TastePrior:
         """The prior of the taste; a population without a fallback of its own falls back on that of the vocabulary."""
-        return prior_or_words(self.given_prior, lambda: self.words_prior(self._tokens))
+        others = other_texts(self.maker.vocabulary, self.encoder)
+        return prior_or_words(self.given_prior, partial(self.words_prior, self._tokens), others)
 
     @staticmethod
-    def words_prior(tokens: NDArray[np.float32]) -> VocabularyPrior:
+    def words_prior(tokens: NDArray[np.float32], others: OtherTexts | None = None) -> VocabularyPrior:
         """The prior of a vocabulary without other people, from the embeddings of its tokens, (N, d)."""
-        return VocabularyPrior(tokens, power=_POWER)
+        return VocabularyPrior(tokens, power=_POWER, others=others)
 
     @functools.cached_property
     def _tokens(self) -> NDArray[np.float32]:
@@ -175,6 +178,7 @@ class Outlook:
             if name not in self.__dict__:
                 getattr(self, name)
                 return
+        self.prior.think()
 
     def fit_and_draws(self, terms: Terms) -> tuple[Fit, Floats]:
         """The fit of the prior to the answers, and draws of theta from its posterior, (320, d)."""

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from edpbrl_gym._compat import constructor_options
 from edpbrl_gym._seeds import derive_seed
 from edpbrl_gym.estimation.items import ItemsPrior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.other_texts import OtherTexts, other_texts
 from edpbrl_gym.estimation.priors import PRIORS, default_prior, load_prior, make_prior, prior_or_words
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.features import TextEncoder, as_encoder, blocks_of, embed_tokens, load_encoder, load_image_encoder
@@ -125,6 +126,11 @@ class Materials:
         return embed_tokens(self.vocabulary, self.encoder, progress=True)
 
     @cached_property
+    def others(self) -> OtherTexts | None:
+        """Other texts that say what a taste may be about."""
+        return other_texts(self.vocabulary, self.encoder)
+
+    @cached_property
     def features(self) -> OptionFeatures:
         return option_features(self.config.questions.feedback, self.vocabulary, self.tokens, self.encoder)
 
@@ -184,7 +190,7 @@ class Materials:
 
     def _given(self, path: Path) -> TastePrior:
         if path.name in PRIORS:
-            return make_prior(path.name, self.tokens, blocks=self._blocks)
+            return make_prior(path.name, self.tokens, blocks=self._blocks, others=self.others)
         found = load_prior(path)
         known = found.provenance.get("encoder_fingerprint")
         if found.inputs != self.encoder.dimension or known not in (None, self.encoder.fingerprint):
@@ -194,27 +200,32 @@ class Materials:
             )
         return found
 
-    def prior(self, arm: Arm, words: Callable[[NDArray[np.float32]], Any]) -> Any:
+    def prior(self, arm: Arm, words: Callable[[NDArray[np.float32], OtherTexts | None], Any]) -> Any:
         """The prior that an arm names, else that of the tokens, on which a population falls back."""
         if isinstance(arm.prior, TastePrior):
             return arm.prior
         return self.once(
-            ("prior", words, arm.prior), lambda: prior_or_words(self.given_prior(arm), lambda: words(self.tokens))
+            ("prior", words, arm.prior),
+            lambda: prior_or_words(self.given_prior(arm), partial(words, self.tokens), self.others),
         )
 
     def planner_prior(self, arm: Arm) -> TastePrior:
         """The prior of an arm's planner: the one that the arm names, else the planner's default."""
         if arm.prior is not None:
-            return cast(TastePrior, self.prior(arm, VocabularyPrior))
+            return cast(TastePrior, self.prior(arm, _words))
         cls, pool = planner_class(arm.planner), self.vocabulary.horizon == 1
         return cast(
-            TastePrior, self.once(("default", cls), lambda: cls.default_prior(self.tokens, self._blocks, pool=pool))
+            TastePrior,
+            self.once(
+                ("default", cls),
+                lambda: cls.default_prior(self.tokens, self._blocks, pool=pool, others=self.others),
+            ),
         )
 
-    def estimate_prior(self, tokens: NDArray[np.float32]) -> TastePrior:
+    def estimate_prior(self, tokens: NDArray[np.float32], others: OtherTexts | None = None) -> TastePrior:
         """The default of `edpbrl estimate` for these embeddings."""
         name = default_prior(self._blocks, len(tokens) if self.vocabulary.horizon == 1 else 0)
-        return make_prior(name, tokens, blocks=self._blocks)
+        return make_prior(name, tokens, blocks=self._blocks, others=others)
 
     def _judge(self, arm: Arm) -> TastePrior | None:
         """The prior of a session's intervals and forecasts; None: that of its planner, or nothing is forecast."""
@@ -239,3 +250,7 @@ class Materials:
             stopping=self.config.questions.stopping,
             seed=derive_seed(self.config.seed, "session", number) % 2**32,
         )
+
+
+def _words(tokens: NDArray[np.float32], others: OtherTexts | None) -> VocabularyPrior:
+    return VocabularyPrior(tokens, others=others)

@@ -223,3 +223,56 @@ def test_parts_that_did_not_converge_are_told_once(prior, data):
     without = replace(found, isotropic=None, weights=np.full(4, 0.25))
     assert without.parts == (found.base, *found.local)
     np.testing.assert_allclose(without.theta, np.mean([fit.estimate.theta for fit in without.parts], axis=0))
+
+
+def test_other_collections_are_weighed_by_their_evidence(rows, data):
+    """Against the mixture of the priors of the collections, each fitted alone."""
+    collections = [clustered_rows(seed, tokens=150, d=D, clusters=30) for seed in (5, 6)]
+    found = VocabularyPrior(rows, others=lambda: collections).fit(data)
+    alone = [VocabularyPrior(one, isotropic=0.0).fit(data) for one in (rows, *collections)]
+    plain = fit_prior(
+        data, base=GaussianPrior.isotropic(D, 1.0), typical_scale=1.0 / np.square(rows).sum(axis=1).mean()
+    )
+    logs = [
+        np.log(0.6 * share) + one.base.log_evidence + one.log_gain
+        for share, one in zip((0.5, 0.25, 0.25), alone, strict=True)
+    ]
+    weights = softmax([*logs, np.log(0.4) + plain.log_evidence])
+    theta = weights @ np.stack([*(one.theta for one in alone), plain.estimate.theta])
+    np.testing.assert_allclose(found.theta, theta, rtol=1e-6)
+    assert len(found.parts) == len(found.weights) == sum(len(one.parts) for one in alone) + 1
+    assert found.log_gain == pytest.approx(
+        np.logaddexp.reduce([*logs, np.log(0.4) + plain.log_evidence]) - found.base.log_evidence
+    )
+    described = VocabularyPrior(rows, others=lambda: collections).described(found)
+    assert described.facts["weight_of_other_texts"] == pytest.approx(weights[1] + weights[2])
+    assert "of other texts" in described.title
+
+
+def test_other_collections_are_made_when_the_first_estimate_needs_them(rows, data):
+    calls = []
+
+    def others():
+        calls.append(1)
+        return [rows[:50]]
+
+    prior = VocabularyPrior(rows, others=others)
+    prior.start()
+    prior.fit_planned(VocabularyPrior(rows).fit(data).terms)
+    assert calls == []
+    prior.think()
+    prior.fit(data)
+    prior.fit(data)
+    assert calls == [1]
+
+
+def test_a_taste_that_only_other_texts_know_is_estimated_better(rows):
+    """Clusters that the vocabulary lacks: on average over eight people."""
+    bank = clustered_rows(9, tokens=300, d=D, clusters=15)
+    gains = []
+    for seed in range(8):
+        theta = 20.0 * bank[seed * 11]
+        told = answers(rows, theta, 15, seed)
+        alone, beside = (VocabularyPrior(rows, others=one).fit(told).theta for one in (None, lambda: [bank]))
+        gains.append(cosine_error(alone, theta) - cosine_error(beside, theta))
+    assert np.mean(gains) > 0.0

@@ -12,6 +12,7 @@ from edpbrl_gym._arrays import Floats, Indices
 from edpbrl_gym._threads import one_blas_thread
 from edpbrl_gym._validation import check_array, check_count
 from edpbrl_gym.estimation import GaussianPrior
+from edpbrl_gym.estimation.other_texts import OtherTexts
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.likelihood import AnswerFormat, BestOf
 from edpbrl_gym.likelihood.choice import fisher_information
@@ -112,7 +113,12 @@ class RulePlanner(TrackedPlanner):
 
     @classmethod
     def default_prior(
-        cls, token_features: NDArray[np.floating], blocks: Sequence[int] = (), *, pool: bool = False
+        cls,
+        token_features: NDArray[np.floating],
+        blocks: Sequence[int] = (),
+        *,
+        pool: bool = False,
+        others: OtherTexts | None = None,
     ) -> GaussianPrior:
         """N(0, I), as published."""
         return GaussianPrior.isotropic(token_features.shape[1], 1.0)
