@@ -77,6 +77,7 @@ def sections(found: FirstRuns) -> list[Section]:
         *(differences_table(found, metric) for metric in FIRST_METRICS),
         *(curves_table(found, metric) for metric in FIRST_METRICS),
         shapes_table(found),
+        *(estimators_table(found, metric, *pair) for metric in FIRST_METRICS for pair in _COMPARED),
     ]
 
 
@@ -183,6 +184,34 @@ def shapes_table(found: FirstRuns, metric: str = "preference_error") -> TextTabl
     note = f"Random asks for the best of 4; below 0 the vocabulary prior is better; * excludes 0. {_INTERVALS}"
     title = f"Estimators by shape of taste: {FIRST_METRICS[metric]}"
     return TextTable(title, ("vocabulary", "user", "taste", *names), rows, note, words=3)
+
+
+_COMPARED = (("vocabulary", "alone"), ("vocabulary", "ridge-fit"), ("ideal", "vocabulary"))
+
+
+def estimators_table(found: FirstRuns, metric: str, one: str, other: str) -> TextTable:
+    """One estimator minus another from the same answers about nine complete prompts."""
+    regimes = [
+        regime
+        for words in found.words
+        for taste in TASTES
+        for regime in found.of(words, taste)
+        if regime.num_options == 9
+    ]
+    rows = []
+    for regime in regimes:
+        for arm in dict.fromkeys(key[1] for key in found.series(regime)):
+            ours, base = ((regime.name, arm, name) for name in (one, other))
+            level = found.curves.curve(base, metric)
+            if found.curves.curve(ours, metric) and level:
+                gaps = [found.curves.difference([(ours, base)], metric, count) for count in level]
+                cells = [
+                    f"{level[count]:.3f} {cell(gap, '+.3f', star=True)}" for count, gap in zip(level, gaps, strict=True)
+                ]
+                rows.append((regime.vocabulary, regime.answering, TASTES[regime.taste], arm.partition("+")[0], *cells))
+    header = ("vocabulary", "user", "taste", "asked by", *(f"{count} answers" for count in found.curves.counts))
+    note = f"{other}, and {one} minus it: below 0 {one} is better; * excludes 0. Nine complete prompts. {_INTERVALS}"
+    return TextTable(f"{FIRST_METRICS[metric].capitalize()}: {one} minus {other}", header, rows, note, words=4)
 
 
 def _figure(found: FirstRuns) -> list[Picture]:

@@ -155,8 +155,8 @@ def _small() -> Study:
     seeds: dict[tuple[str, str], int] = {}
     for name in (f"{words}-{mode}" for words in (*SMALL, *VOCABULARIES) for mode in ("argmax", "scale-20")):
         seeds |= _block([f"{name}-K9"], ("random", "adaptive"), 3)
-        seeds |= _block([f"{name}-K9-not", f"{name}-K9-composed"], ["random"], 3)
-    return Study(seeds, {"answers": (3, 6, 10, 20, 30), "planned": 30, "sentences_per_seed": 4})
+        seeds |= _block([f"{name}-partial", f"{name}-K9-not", f"{name}-K9-composed"], ["random"], 3)
+    return Study(seeds, {"answers": (3, 6, 10, 20, 30, 36), "planned": 30, "sentences_per_seed": 4})
 
 
 STUDIES: dict[str, Study] = {

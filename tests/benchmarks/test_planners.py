@@ -188,13 +188,13 @@ def test_the_estimators_of_an_arm_are_rows():
     terms = BestOf().terms(asked.queries.features.astype(float), asked.responses)
     truth = world.held_out @ TASTE[0]
     for row in rows:
-        theta = fit(row["estimator"], terms, world).theta
+        theta = fit(row["estimator"], terms, world, regime).theta
         assert row["cosine_error"] == pytest.approx(1 - theta[0] / np.linalg.norm(theta))
         wrong = np.mean((world.held_out @ theta).argmax(axis=1) != truth.argmax(axis=1))
         assert row["choice_error"] == pytest.approx(wrong) and np.isnan(row["regret"])  # no prompt was searched for
     assert len({row["cosine_error"] for row in rows}) == len(rows) == 6
     with pytest.raises(ValueError, match="Expected prior as one of .vocabulary."):
-        fit("mine", terms, world)
+        fit("mine", terms, world, regime)
 
 
 def test_regrets_by_hand(tmp_path):
@@ -272,7 +272,7 @@ def test_a_small_study_of_first_answers(tmp_path, capsys):
     assert set(results["regime"]) == set(regimes)
     planned = results[results["arm"].str.startswith("adaptive")]
     assert set(planned["questions"]) == {6} and set(results["questions"]) == {6, 24, 36}
-    assert set(results[results["arm"] == "random"]["estimator"]) == {"vocabulary", "ridge-fit"}
+    assert set(results[results["arm"] == "random"]["estimator"]) == {"vocabulary", "alone", "ridge-fit"}
     assert results["preference_error"].between(0, 1).all() and (results["regret_ten"] >= 0).all()
     page = (tmp_path / "REPORT.md").read_text()
     for text in ("Answers needed", "planner minus Random", "Estimators by shape of taste"):
