@@ -1,6 +1,7 @@
 r"""What a session knows: draws of the taste, the predicted accuracy now and after more questions, when to stop.
 
-*Draws* are from the exact posterior (``sample_posterior``), and every statement about the taste is about them.
+*Draws* are from the exact posterior of all parts of the fit and of their scales (``sample_parts``), by random numbers
+that do not depend on the answers, and every statement about the taste is about them.
 
 *Accuracy now*: the share of held-out pairs of prompts, averaged over the draws, that the estimate m orders as a draw
 does. *Forecast*: the posterior is a Gaussian about the estimate, theta ~ N(m, c S), with S = P^-1 the Laplace
@@ -16,7 +17,12 @@ so that the predicted accuracy after n more questions is the mean over the pairs
     E[ Phi(|m_n . x| / s_n) ] = E_z[ Phi(|m . x + t_n z| / s_n) ],   z ~ N(0, 1).
 
 For m . x = 0 this is 1/2 + arcsin(t_n / s_0) / pi. It never falls with n, and tends to 1 if the questions determine
-theta. The scale of the prior is treated as known.
+theta. Since draws differ in scale, the information at a draw is multiplied by its mean square lead over that of the
+Gaussian; and since planners ask better than random, by how much more the questions told so far said than typical ones.
+
+*Questions left*: futures m_0, m_1, .. of the estimate are drawn (a Brownian motion with these variances, the same
+random numbers after every answer). Along each the accuracy, mean Phi(|m_n . x| / s_n), and the gain that it predicts
+say when the stopping rule stops; shown are the median and the range from the 10% to the 90% quantile.
 """
 
 from __future__ import annotations
@@ -52,7 +58,6 @@ __all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "typica
 _PROMPTS = 32  # held-out prompts: as good as 200 within 0.015 of the accuracy, and an embedding takes 10 ms
 _EPISODES = 20  # of typical questions
 _POWER = 1.0  # of the prior: 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
-_HEDGE = 0.5  # share of the draws that ignore the neighbourhoods, which were selected with the same answers
 _DRAWS = 320  # of theta
 _INFORMATION_DRAWS, _INFORMATION_ROUNDS = 80, 4  # draws for the information, and at how many a question is looked at
 _TYPICAL = 4  # answers that count as much as the expectation that questions are typical
@@ -106,14 +111,13 @@ class Progress:
 class Outlook:
     """Evaluates a session's estimate, by whatever method it was computed; encodes its texts on first use.
 
-    The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
-    embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
-    draws use the first component alone, since the neighbourhoods were selected with the same answers. Or it is that of
-    a ``Population``, with the weights of its components and of that mixture, its fallback.
+    The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, with the
+    posterior weights of its parts. Or it is that of a ``Population``, with the weights of its components and of that
+    mixture, its fallback.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
-    of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
-    better than random the forecast is slightly pessimistic.
+    of 20 random episodes of the session's vocabulary (of complete prompts there are as many), and says as much more as
+    the questions told so far said.
 
     Args:
         maker: Maker of the session's questions.
@@ -187,7 +191,7 @@ class Outlook:
         terms, cached = answer_terms(terms), self._cached
         if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
-            draws = sample_parts(fit.parts, _hedged(fit), terms, draws=_DRAWS, seed=self.seed)
+            draws = sample_parts(fit.parts, fit.weights, terms, draws=_DRAWS, seed=self.seed)
             cached = self._cached = terms, fit, draws
         return cached[1], cached[2]
 
@@ -411,15 +415,6 @@ def _fitted(tokens: Floats, target: Floats) -> tuple[Floats, float]:
     left = float(np.sum((values - columns @ weights) ** 2)) * free / max(free - len(weights), 1)
     total = float(values @ values)
     return weights, 1.0 - left / total if total > 0 else 1.0
-
-
-def _hedged(fit: Fit) -> Floats:
-    """Weights of the parts for draws: half of what the prior of a vocabulary has goes to its base."""
-    weights, base = fit.weights.copy(), fit.hedged
-    total = float(weights[base:].sum())
-    weights[base:] *= 1.0 - _HEDGE
-    weights[base : base + 1] += _HEDGE * total
-    return weights / weights.sum()
 
 
 def _same(terms: Terms, other: Terms) -> bool:
