@@ -44,6 +44,9 @@ _SCALE_EVERY = 3  # steps between two draws of the scale
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0  # its multiples, up to whole numbers, are spread evenly
 _ANGLES = 16  # random numbers of an elliptical slice step; beyond, they are used again
 _SPACING = 1.0  # of the lattice of log(s); twice as much for a flat evidence, half as much for a sharp one
+# standard deviation of log(s) under its prior, at most; wider ones, which let the evidence choose freely, count people
+# without any taste among those whose answers say little yet
+_SPREAD = 1.5
 _NATS = 3.5  # a scale that the evidence makes less likely than the best by more is left out
 _MOST_SCALES = 8
 
@@ -218,7 +221,11 @@ class _Whitened:
     def __init__(self, part: PriorFit, terms: Terms) -> None:
         self.answers = WhitenedAnswers(*answer_differences(terms), part.prior)
         self.answers.start_at(part.estimate.theta)
-        self.chosen, self.typical, self.spread = np.log(part.scale), np.log(part.typical_scale), part.log_spread
+        self.chosen, self.typical, self.spread = (
+            np.log(part.scale),
+            np.log(part.typical_scale),
+            min(part.log_spread, _SPREAD),
+        )
         self.scales = self._lattice() if len(part.grid) > 1 else [self._at(self.chosen)[1]]
 
     def _at(self, log_scale: float) -> tuple[float, _Scale]:
