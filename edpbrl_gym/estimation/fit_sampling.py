@@ -221,12 +221,9 @@ class _Whitened:
     def __init__(self, part: PriorFit, terms: Terms) -> None:
         self.answers = WhitenedAnswers(*answer_differences(terms), part.prior)
         self.answers.start_at(part.estimate.theta)
-        self.chosen, self.typical, self.spread = (
-            np.log(part.scale),
-            np.log(part.typical_scale),
-            min(part.log_spread, _SPREAD),
-        )
-        self.scales = self._lattice() if len(part.grid) > 1 else [self._at(self.chosen)[1]]
+        self.chosen, self.typical = np.log(part.scale), np.log(part.typical_scale)
+        self.spread = min(part.log_spread, _SPREAD)
+        self.scales = self._lattice(part.grid) if len(part.grid) > 1 else [self._at(self.chosen)[1]]
 
     def _at(self, log_scale: float) -> tuple[float, _Scale]:
         factor = float(np.exp(log_scale - self.chosen))
@@ -237,18 +234,20 @@ class _Whitened:
         log_weight = log_evidence - 0.5 * ((log_scale - self.typical) / self.spread) ** 2
         return log_weight, _Scale(mean, lower, changes, self.answers.values(mean), log_weight, float(np.sqrt(factor)))
 
-    def _lattice(self) -> list[_Scale]:
-        """Scales about the chosen one, as far as the evidence makes them likely, and as close as it changes."""
+    def _lattice(self, tried: Floats) -> list[_Scale]:
+        """Scales about the best one tried (g, 2), as far as they are likely, and as close as the evidence changes."""
+        values = tried[:, 1] - 0.5 * ((np.log(tried[:, 0]) - self.typical) / self.spread) ** 2
+        start = float(np.log(tried[int(values.argmax()), 0]))
         spacing = _SPACING
-        found = self._walk(spacing)
+        found = self._walk(start, spacing)
         while len(found) < 3 and spacing > _SPACING / 8:
             spacing /= 2
-            found = self._walk(spacing)
+            found = self._walk(start, spacing)
         return found
 
-    def _walk(self, spacing: float) -> list[_Scale]:
+    def _walk(self, start: float, spacing: float) -> list[_Scale]:
         low, high = (self.typical + np.log(bound) for bound in BOUNDS)
-        middle = round((self.chosen - self.typical) / spacing)
+        middle = round((start - self.typical) / spacing)
         best, scale = self._at(self.typical + middle * spacing)
         found = {middle: scale}
         ends = {-1: True, 1: True}

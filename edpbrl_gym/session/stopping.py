@@ -36,8 +36,11 @@ class Left(NamedTuple):
 
     def after(self, asked: int, *, at_most: int) -> Left:
         """The same after so many more questions, of at most ``at_most`` that can follow."""
-        counts = (None if count is None else min(at_most, max(0, count - asked)) for count in self[:3])
-        return Left(*counts, max(0, self.most - asked))
+
+        def later(count: int | None) -> int | None:
+            return None if count is None else min(at_most, max(0, count - asked))
+
+        return Left(later(self.questions), later(self.low), later(self.high), max(0, self.most - asked))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,4 +108,5 @@ class StoppingRule:
         first = np.where(stops.any(axis=1), stops.argmax(axis=1), len(counts))
         low, middle, high = np.quantile(first, (0.1, 0.5, 0.9), method="nearest").tolist()
         most = len(counts) - 1
-        return Left(*(None if count > most else int(count) for count in (middle, low, high)), most)
+        found = [None if count > most else int(count) for count in (middle, low, high)]
+        return Left(found[0], found[1], found[2], most)
