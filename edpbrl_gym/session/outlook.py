@@ -217,7 +217,8 @@ class Outlook:
         """
         requested = check_integers(further, "further", shape=("m",), low=0)
         ahead = self.rule.lookahead
-        counts = np.unique(np.concatenate([[0, ahead], requested, _AHEAD, np.add(_AHEAD, ahead)]))
+        own = np.unique([*_AHEAD, *np.add(_AHEAD, ahead)])
+        counts = np.unique(np.concatenate([own, requested]))
         terms = answer_terms(terms)
         fit, thetas = self.fit_and_draws(terms)
         signs = np.sign(self.differences @ estimate)
@@ -229,8 +230,8 @@ class Outlook:
         stop, reason = self.rule.decide(answers, float(curve[0]), float(curve[np.searchsorted(counts, ahead)]))
         left = Left(0, 0, 0, _AHEAD[-1])
         if not stop:
-            normal = generator(self.seed, "futures").standard_normal((len(counts) - 1, _FUTURES, terms.dimension))
-            left = self.rule.left(answers, counts, curve, forecast.paths(counts, normal))
+            normal = generator(self.seed, "futures").standard_normal((len(own) - 1, _FUTURES, terms.dimension))
+            left = self.rule.left(answers, own, curve[np.isin(counts, own)], forecast.paths(own, normal))
         shown = np.isin(counts, [0, ahead, *requested])
         return Progress(questions, answers, float(curve[0]), counts[shown], curve[shown], stop, reason, left)
 

@@ -36,11 +36,14 @@ class Left(NamedTuple):
 
     def after(self, asked: int, *, at_most: int) -> Left:
         """The same after so many more questions, of at most ``at_most`` that can follow."""
+        most = max(0, self.most - asked)
 
         def later(count: int | None) -> int | None:
-            return None if count is None else min(at_most, max(0, count - asked))
+            if count is None:
+                return None if at_most > most else at_most
+            return min(at_most, max(0, count - asked))
 
-        return Left(later(self.questions), later(self.low), later(self.high), max(0, self.most - asked))
+        return Left(later(self.questions), later(self.low), later(self.high), most)
 
 
 @dataclass(frozen=True, kw_only=True)
