@@ -13,12 +13,11 @@ import numpy as np
 
 from edpbrl_gym.asking.opening import Opening
 from edpbrl_gym.likelihood import AnswerFormat, Response
-from edpbrl_gym.session.stopping import Left
 
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
     from edpbrl_gym.asking.pool_pictures import PoolPictures
-    from edpbrl_gym.session import Session
+    from edpbrl_gym.session import Left, Session
 
 __all__ = ["Asked", "Certainty", "Conversation"]
 

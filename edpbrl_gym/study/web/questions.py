@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edpbrl_gym.likelihood import AnswerFormat, Input
-from edpbrl_gym.session.stopping import Left
-from edpbrl_gym.study.web.frame import Messages
+
+if TYPE_CHECKING:
+    from edpbrl_gym.session import Left
+    from edpbrl_gym.study.web.frame import Messages
 
 __all__ = ["LABELS", "OptionView", "QuestionView", "left_in_words", "shown_question"]
 
