@@ -76,7 +76,10 @@ def sample_parts(parts: Sequence[FitPart], weights: Floats, terms: Terms, *, dra
     chains = min(num_draws, _CHAINS, max(_FEWEST, affordable))
     part_of = np.searchsorted(np.cumsum(shares), (np.arange(chains) + 0.5) / chains).clip(max=len(parts) - 1)
     each = -(-num_draws // chains)
-    numbers = _Numbers.of(seed, chains, each, terms.dimension, _STEPS + (each - 1) * _APART if len(terms) else 0)
+    known = all(isinstance(parts[int(number)], PriorFit) for number in np.unique(part_of))
+    rank = min(terms.dimension, changes) if known else terms.dimension  # of the coordinates that move
+    steps = _STEPS + (each - 1) * _APART if len(terms) else 0
+    numbers = _Numbers.of(seed, (chains, each, terms.dimension), rank, steps)
     found = np.empty((chains, each, terms.dimension))
     for number in np.unique(part_of):
         mine = np.flatnonzero(part_of == number)
@@ -89,17 +92,18 @@ class _Numbers:
     """Random numbers of some chains: normal ones for each draw, (c, n, d), and what moves the chains in each step."""
 
     normals: Floats
-    directions: Floats  # (steps, c, d)
+    directions: Floats  # normal, (r, steps, c): the first are the same whatever the rank r is
     levels: Floats  # logs of uniform ones, (steps, c)
     angles: Floats  # uniform, (steps, c, a)
     scales: Floats  # uniform, (steps, c)
 
     @classmethod
-    def of(cls, seed: int, chains: int, each: int, dimension: int, steps: int) -> _Numbers:
+    def of(cls, seed: int, shape: tuple[int, int, int], rank: int, steps: int) -> _Numbers:
         normal, uniform = (generator(seed, "posterior draws", name) for name in ("normal", "uniform"))
+        chains = shape[0]
         return cls(
-            normals=normal.standard_normal((chains, each, dimension)),
-            directions=normal.standard_normal((steps, chains, dimension)),
+            normals=normal.standard_normal(shape),
+            directions=normal.standard_normal((rank, steps, chains)),
             levels=np.log(uniform.random((steps, chains))),
             angles=uniform.random((steps, chains, _ANGLES)),
             scales=uniform.random((steps, chains)),
@@ -107,7 +111,7 @@ class _Numbers:
 
     def of_chains(self, chosen: NDArray[np.intp]) -> _Numbers:
         return _Numbers(
-            self.normals[chosen], self.directions[:, chosen], self.levels[:, chosen], self.angles[:, chosen],
+            self.normals[chosen], self.directions[:, :, chosen], self.levels[:, chosen], self.angles[:, chosen],
             self.scales[:, chosen],
         )  # fmt: skip
 
@@ -169,7 +173,7 @@ def _sample(part: FitPart, terms: Terms, numbers: _Numbers) -> Floats:
             ratios = [exact(np.full(chains, index), moved) for index, moved in enumerate(every)]
             number = _drawn(logs + np.stack(ratios, axis=1), numbers.scales[step])
             changes = np.stack(every)[number, np.arange(chains)]
-        direction = numbers.directions[step, :, :rank]
+        direction = np.ascontiguousarray(numbers.directions[:rank, step].T)
         moved = _changed(scales, number, direction, shape)
         angle = _angles(exact, number, changes, moved, numbers.levels[step], numbers.angles[step])
         cos, sin = np.cos(angle), np.sin(angle)
