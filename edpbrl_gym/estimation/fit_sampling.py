@@ -37,7 +37,7 @@ from edpbrl_gym.likelihood import Terms
 
 __all__ = ["sample_parts"]
 
-_STEPS, _APART = 16, 8  # of a chain before its first draw, and between two draws
+_STEPS, _APART = 12, 6  # of a chain before its first draw, and between two draws
 _FEWEST, _CHAINS = 16, 160  # fewer where there are many answers
 _OPERATIONS = 4e7  # multiplications of one step of all chains: bounds their number
 _SCALE_EVERY = 3  # steps between two draws of the scale
