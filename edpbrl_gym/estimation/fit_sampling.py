@@ -164,7 +164,7 @@ def _sample(part: FitPart, terms: Terms, numbers: _Numbers) -> Floats:
     rank, shape, chains = len(scales[0].mean), scales[0].values.shape, len(normals)
     logs = np.array([scale.log_weight for scale in scales])
     point = normals[:, 0, :rank].copy()
-    number = _drawn(np.tile(logs, (chains, 1)), (np.arange(chains) * _GOLDEN) % 1.0)
+    number = _drawn(np.tile(logs, (chains, 1)), np.asarray(np.arange(chains) * _GOLDEN % 1.0, dtype=np.float64))
     changes = _changed(scales, number, point, shape)
     found: list[Floats] = []
     for step in range(len(numbers.levels)):
@@ -232,7 +232,7 @@ class _Whitened:
     def _at(self, log_scale: float) -> tuple[float, _Scale]:
         factor = float(np.exp(log_scale - self.chosen))
         mean, precision, log_evidence = self.answers.mode(factor)
-        lower = np.linalg.cholesky(precision)
+        lower: Floats = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
         rows = self.answers.rows
         changes = solve_triangular(lower, rows.reshape(-1, rows.shape[2]).T, lower=True, check_finite=False)
         log_weight = log_evidence - 0.5 * ((log_scale - self.typical) / self.spread) ** 2
@@ -288,7 +288,7 @@ class _Laplace:
     def __init__(self, part: FitPart, terms: Terms) -> None:
         self.posterior = Posterior.from_estimate(part.estimate)
         differences, offsets = terms.differences()
-        factor = np.linalg.cholesky(self.posterior.precision)
+        factor: Floats = np.asarray(np.linalg.cholesky(self.posterior.precision), dtype=np.float64)
         changes = solve_triangular(factor, differences.reshape(-1, terms.dimension).T, lower=True, check_finite=False)
         values = np.vecdot(differences, self.posterior.mean) + offsets
         self.scales = [_Scale(self.posterior.mean, factor, changes, values, 0.0, 1.0)]
