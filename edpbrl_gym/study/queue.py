@@ -62,7 +62,7 @@ class Stopping:
     def decide(self, participant: Participant, progress: Progress, number: int) -> bool:
         """Whether the questions end before the one with a number, which is due."""
         assert self._rule is not None
-        detail = {"questions": progress.questions, "accuracy": progress.accuracy}
+        detail: dict[str, Any] = {"questions": progress.questions, "accuracy": progress.accuracy}
         if progress.should_stop:
             self._store.add_event(participant.id, _SURE, {**detail, "reason": progress.reason})
         else:
