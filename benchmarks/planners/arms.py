@@ -23,6 +23,7 @@ from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.evidence import fit_given, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.other_texts import other_texts
+from edpbrl_gym.estimation.sampling import sample_posterior
 from edpbrl_gym.experiments.settings import AgentSettings
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.planners.registry import PLANNERS, planner_options
@@ -190,12 +191,13 @@ def make_prior(name: str, world: World) -> VocabularyPrior | GaussianPrior:
     return GaussianPrior.from_precision(base.precision / _FIXED_SCALE)
 
 
+_IDEAL_DRAWS = 640  # of its exact posterior, whose mean is the estimate
 _NO_NOISE = 100.0  # scale that stands for users who never err
 
 
 @functools.lru_cache(maxsize=16)
 def ideal_prior(world: World, regime: Regime) -> GaussianPrior:
-    """What nobody knows: mean and covariance of the tastes "composed", and the scale of the user."""
+    """What nobody knows: mean and covariance of the tastes "composed", and the scale of the user (100: no noise)."""
     assert world.sentences is not None, "the worlds of such tastes have sentences"
     rows = world.sentences.astype(np.float64)
     scale = _NO_NOISE if regime.mode == "argmax" else regime.scale
@@ -214,8 +216,9 @@ def _of_first_answers(regime: Regime) -> tuple[str, ...]:
 def fit(name: str, terms: Terms, world: World, regime: Regime) -> Fit:
     """Estimate the taste under a prior by its name; "ridge-fit" is lambda I with lambda by the evidence."""
     if name == "ideal":
-        best = fit_given(terms, ideal_prior(world, regime)).estimate
-        return Fit(best.theta, bool(best.converged))
+        best = fit_given(terms, ideal_prior(world, regime))
+        draws = sample_posterior(best.posterior, terms, draws=_IDEAL_DRAWS, rng=np.random.default_rng(0))
+        return Fit(draws.mean(axis=0), bool(best.estimate.converged))
     if name == "ridge-fit":
         best = fit_prior(terms, base=GaussianPrior.isotropic(terms.dimension, 1.0)).estimate
         return Fit(best.theta, bool(best.converged))

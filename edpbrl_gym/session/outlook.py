@@ -1,7 +1,8 @@
 r"""What a session knows: draws of the taste, the predicted accuracy now and after more questions, when to stop.
 
 *Draws* are from the exact posterior of all parts of the fit and of their scales (``sample_parts``), by random numbers
-that do not depend on the answers, and every statement about the taste is about them.
+that do not depend on the answers, and every statement about the taste is about them. Parts that the same answers
+selected (``Fit.hedged``) give a quarter of their weight to the part that they stand beside.
 
 *Accuracy now*: the share of held-out pairs of prompts, averaged over the draws, that the estimate m orders as a draw
 does. *Forecast*: the posterior is a Gaussian about the estimate, theta ~ N(m, c S), with S = P^-1 the Laplace
@@ -60,6 +61,7 @@ __all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "typica
 _PROMPTS = 32  # held-out prompts: as good as 200 within 0.015 of the accuracy, and an embedding takes 10 ms
 _EPISODES = 20  # of typical questions
 _POWER = 1.0  # of the prior: 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
+_HEDGE = 0.25  # share of the weight of parts that the same answers selected, which the part beside them gets
 _DRAWS = 320  # of theta
 _INFORMATION_DRAWS, _INFORMATION_ROUNDS = 40, 2  # draws for the information, and at how many a question is looked at
 _TYPICAL = 4  # answers that count as much as the expectation that questions are typical
@@ -195,7 +197,7 @@ class Outlook:
         terms, cached = answer_terms(terms), self._cached
         if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
-            draws = sample_parts(fit.parts, fit.weights, terms, draws=_DRAWS, seed=self.seed)
+            draws = sample_parts(fit.parts, _hedged(fit), terms, draws=_DRAWS, seed=self.seed)
             cached = self._cached = terms, fit, draws
         return cached[1], cached[2]
 
@@ -420,6 +422,15 @@ def _fitted(tokens: Floats, target: Floats) -> tuple[Floats, float]:
     left = float(np.sum((values - columns @ weights) ** 2)) * free / max(free - len(weights), 1)
     total = float(values @ values)
     return weights, 1.0 - left / total if total > 0 else 1.0
+
+
+def _hedged(fit: Fit) -> Floats:
+    """Weights of the parts; those that the same answers selected give a part of theirs to the one they stand beside."""
+    weights, base = fit.weights.copy(), fit.hedged
+    total = float(weights[base:].sum())
+    weights[base:] *= 1.0 - _HEDGE
+    weights[base : base + 1] += _HEDGE * total
+    return weights
 
 
 def _same(terms: Terms, other: Terms) -> bool:
