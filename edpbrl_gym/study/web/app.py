@@ -48,7 +48,8 @@ __all__ = ["Health", "create_app"]
 _DATABASE_TIME = 2.0
 Page = Callable[[PageRequest], Response]
 # for everyone: method, path and page; then those for participants only
-_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree),
+                                      ("POST", "/decline", pages.decline)]  # fmt: skip
 _PERSONAL: list[tuple[str, str, Page]] = [
     ("GET", "/instructions", pages.instructions),
     ("POST", "/instructions", pages.pass_instructions),
@@ -175,6 +176,8 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             if personal or method == "POST":
                 raise
             visitor = site.signer.new_visitor()
+    if participant is not None:
+        participant = site.queue.in_time(participant)
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
     if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before
