@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -111,6 +111,7 @@ class StudyQueue:
         pictures: Pictures | None = None,
     ) -> None:
         self.pictures = pictures
+        self.resources = ExitStack()  # closed with the queue
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
@@ -140,6 +141,7 @@ class StudyQueue:
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
+        self.resources.close()
         self._pool.shutdown(cancel_futures=True)
         self._fitting.shutdown(cancel_futures=True)
         self._styles.close()

@@ -13,7 +13,6 @@ from anyio import to_thread
 from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -39,7 +38,8 @@ from edpbrl_gym.study.web.guards import (
     limited_body,
     refuse,
 )
-from edpbrl_gym.study.web.site import COOKIE, PageRequest, Site
+from edpbrl_gym.study.web.preview import Preview, preview_address
+from edpbrl_gym.study.web.site import PageRequest, Site
 from edpbrl_gym.study.web.views import picture_endpoint
 
 __all__ = ["Health", "create_app"]
@@ -118,23 +118,33 @@ def create_app(
         hosts: Names by which requests may call the server, against DNS rebinding.
         admin_token: Secret of the researcher's pages; None: there are none.
     """
-    site = Site(queue, public_url=None if public_url is None else origin(public_url))
+    address = None if public_url is None else origin(public_url)
+    site = Site(queue, public_url=address)
+
+    def second(other: StudyQueue) -> ASGIApp:
+        return _application(Site(other, public_url=address, preview=preview_address(queue.store.secret)), [])
+
+    study = _application(site, [*admin_routes(site, admin_token), Route("/health", Health(queue.store).answer)])
+    both = Preview(study, queue, second, secure=site.secure)
+    # around the whole application, so that the pages of its own errors pass them too
+    return RefusalLog(SecurityHeaders(AllowedHosts(both, hosts=hosts), secure=site.secure))
+
+
+def _application(site: Site, others: list[Route]) -> Starlette:
+    """The pages of a study, and other routes."""
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
     routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
     application = Starlette(
         routes=[
             *routes,
             Route("/pictures/{name}.png", picture_endpoint(site)),
-            *admin_routes(site, admin_token),
-            Route("/health", Health(queue.store).answer),
+            *others,
             Mount("/static", StaticPages()),
         ],
-        middleware=[Middleware(AllowedHosts, hosts=hosts)],
         exception_handlers=_handlers(site),
     )
     application.router.redirect_slashes = False  # it would redirect to whatever host a request names
-    # around the whole application, so that the pages of its own errors pass them too
-    return RefusalLog(SecurityHeaders(application, secure=site.secure))
+    return application
 
 
 def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
@@ -157,7 +167,7 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
 
 
 def _serve(site: Site, page: Page, request: Request, form: dict[str, str], method: str, personal: bool) -> Response:
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(site.cookie)
     visitor = site.signer.new_visitor()
     participant = None
     if cookie is not None:
