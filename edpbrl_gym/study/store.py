@@ -180,12 +180,14 @@ class Store:
         """
         with self.database.reading() as connection:
             found = idle(connection, since, participant)
+        ended = False
         for one in found:
             with suppress(UnknownParticipantError), self.database.writing() as connection:  # deleted meanwhile
                 row = locked(connection, one)  # what was stored before is seen from here on, and nothing more is stored
                 if idle(connection, since, one):
                     _with_status(connection, row, "timed_out")
-        return bool(found)
+                    ended = True
+        return ended
 
     def without_question(self) -> list[Participant]:
         """Those who are asked questions, none of which waits for them."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -98,8 +97,7 @@ class Preview:
                     redirect=False,
                 )
                 config = replace(first.config, recruitment=opening)
-                folder = Path(tempfile.mkdtemp(prefix="edpbrl-preview-"))
-                first.resources.callback(shutil.rmtree, folder, ignore_errors=True)
+                folder = Path(first.resources.enter_context(TemporaryDirectory(prefix="edpbrl-preview-")))
                 store = Store(f"sqlite:///{folder / 'preview.db'}", config=config.fingerprint)
                 first.resources.callback(store.close)
                 second = StudyQueue(config, store, first.materials.copied(config), pictures=first.pictures)
