@@ -132,7 +132,10 @@ def test_identified_exports_name_people_and_replace_only_exports(answered, tmp_p
         assert main(["study", "export", str(folder), "--out", str(out), *flags]) == 0
     people = pandas.read_csv(out / "identities.csv")
     assert list(people.columns) == ["participant", "code", "created_at", "consented_at", "PROLIFIC_PID"]
-    assert people.PROLIFIC_PID.str.contains("HYPERLINK").sum() == PEOPLE and not people.PROLIFIC_PID.str.startswith("=").any()
+    assert (
+        people.PROLIFIC_PID.str.contains("HYPERLINK").sum() == PEOPLE
+        and not people.PROLIFIC_PID.str.startswith("=").any()
+    )
     assert people.participant.tolist() == pandas.read_csv(out / "participants.csv").participant.tolist()
     dictionary = pandas.read_csv(out / "dictionary.csv")
     assert dictionary[dictionary.file == "identities"].column.tolist() == list(people.columns)

@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edpbrl_gym.study.platforms import parameters_of
 from edpbrl_gym.study.queue import StudyQueue
@@ -61,8 +62,13 @@ class Preview:
             if request.method == "GET" and _same(request.url.path, self._address):
                 await self._begin()(scope, receive, send)
                 return
-            if self._shows(request):
-                app = await run_in_threadpool(self._opened)
+            if _same(_FOLDER + request.cookies.get(PREVIEW_COOKIE, ""), self._address):
+                if request.url.path == "/" and not any(
+                    value.startswith(_NAME) for value in request.query_params.values()
+                ):
+                    send = _leaving(send)
+                elif not request.url.path.startswith(_REAL):
+                    app = await run_in_threadpool(self._opened)
         await app(scope, receive, send)
 
     def _begin(self) -> Response:
@@ -74,14 +80,6 @@ class Preview:
         key = self._address.removeprefix(_FOLDER)
         response.set_cookie(PREVIEW_COOKIE, key, httponly=True, samesite="lax", secure=self._secure)
         return response
-
-    def _shows(self, request: Request) -> bool:
-        """Whether a request is of a browser that shows a preview."""
-        if not _same(_FOLDER + request.cookies.get(PREVIEW_COOKIE, ""), self._address):
-            return False
-        if request.url.path == "/":
-            return any(value.startswith(_NAME) for value in request.query_params.values())
-        return not request.url.path.startswith(_REAL)
 
     def _opened(self) -> ASGIApp:
         with self._lock:
@@ -104,6 +102,19 @@ class Preview:
                 first.resources.callback(second.close)
                 self._second = self._make(second)
             return self._second
+
+
+def _leaving(send: Send) -> Send:
+    """Let the browser forget that it shows a preview."""
+    forget = Response()
+    forget.delete_cookie(PREVIEW_COOKIE)
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).append("set-cookie", forget.headers["set-cookie"])
+        await send(message)
+
+    return sending
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlencode
 
 import pytest
 from sqlalchemy import update
@@ -319,7 +318,11 @@ def test_a_preview_and_a_participant_in_one_browser_do_not_touch_each_other(serv
     person.post("/instructions", **{"check-0": 1})
     person.play()
     assert person.at == "/end" and dump(served.store) == before
-    person.get(f"/?{urlencode({'id': 'p1'})}")
-    person.client.cookies.delete("edpbrl_preview")
-    assert person.get("/question").status_code == 200 and person.play() == 2
+    person.get("/?id=p1")  # the study's own link
+    assert "edpbrl_preview" not in person.client.cookies
+    assert person.at == "/question" and person.play() == 2
     assert [one.status for one in served.store.participants()] == ["finished"]
+    person.get(preview_address(served.store.secret))
+    person.get("/?id=p2")  # another person at the same browser
+    person.post("/consent", agree="yes")
+    assert person.at == "/instructions" and len(served.store.participants()) == 2
