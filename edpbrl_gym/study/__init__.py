@@ -11,6 +11,9 @@ belongs to a row, whose random key is the form's idempotency key, so a repeated 
 row too: it strikes the answered question and the one after it, and adds a copy with a new key. A question that counts
 is told to the session; practice, attention checks, repeats and test questions (the same for everybody) are not.
 
+Who comes, and what they take back, is ``recruitment`` with the ``platforms``; ``quotas`` gives the places, whose blocks
+decide the arms, and takes them back. ``web/preview`` shows the study to its researcher, with a database of its own.
+
 From a request to an answer: ``web/`` (the pages, which alone import the web framework and hold no state) calls
 ``queue``, which asks ``schedule`` for the question of a slot and calls ``store`` (with ``rows``, ``tables``,
 ``records`` and ``database``). Every post is answered by a redirect, works without JavaScript, and carries the token of

@@ -13,6 +13,7 @@ from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.recruitment import Recruitment
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.taste_prior import TastePrior
@@ -136,7 +137,6 @@ class StudyConfig:
     title: str  # shown to participants
     languages: tuple[str, ...]  # codes of the languages offered, the first by default
     seed: int  # seed of arms, orders, practice, checks and planners
-    completion_code: str  # shown at the end
     database: str | None  # URL; None: study.db in the folder
     consent_version: str  # version of the consent text, stored with each consent
     texts: dict[str, str]  # texts by "NAME.LANGUAGE"
@@ -148,6 +148,7 @@ class StudyConfig:
     style: int  # prompts of the learnt taste on the last page, beside as many random ones; 0: none
     files: dict[str, str] = field(default_factory=dict)  # checksums of the files of the arms, by path
     minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
+    recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
 
     @property
     def database_url(self) -> str:
@@ -184,7 +185,7 @@ class StudyConfig:
         return document
 
     def _shown(self) -> dict[str, Any]:
-        names = ("title", "languages", "completion_code", "consent_version", "texts", "pictures", "style")
+        names = ("title", "languages", "consent_version", "texts", "pictures", "style", "recruitment")
         document: dict[str, Any] = {name: _plain(getattr(self, name)) for name in names}
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         document["comprehension"] = _plain(asdict(self.practice))

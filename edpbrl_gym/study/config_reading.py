@@ -8,7 +8,8 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from edpbrl_gym.study.config import (
     StudyConfig,
     check_driver,
 )
+from edpbrl_gym.study.recruitment_reading import read_recruitment
 
 __all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 
@@ -144,6 +146,16 @@ class Table:
             return default
         return float(value)
 
+    def moment(self, name: str) -> datetime | None:
+        """A date with a time and its offset from UTC; None: there is none."""
+        expected = "a time with its offset from UTC, without quotes"
+        remedy = f"write {name} = 2027-01-31T09:00:00+01:00"
+        value = self._take(name, datetime, expected, False, remedy)
+        if value is not None and value.tzinfo is None:
+            self.note(name, expected, remedy)
+            value = None
+        return value
+
     def flag(self, name: str, default: bool) -> bool:
         value = self._take(name, bool, "true or false", False, "write it without quotes, in small letters")
         return default if value is None else bool(value)
@@ -180,8 +192,9 @@ class Table:
         self._taken |= set(rest)
         return rest
 
-    def refuse_others(self) -> None:
-        """Note the keys that were not taken: they would be ignored."""
+    def refuse_others(self, also: Iterable[str] = ()) -> None:
+        """Note the keys that were not taken: they would be ignored; ``also`` there may be others."""
+        self._taken |= set(also)
         for name in self._values:
             if name not in self._taken:
                 close = difflib.get_close_matches(name, sorted(self._taken), 1)
@@ -241,7 +254,6 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         title=table.text("title", of="the title"),
         languages=languages,
         seed=table.integer("seed", 0, minimum=0, maximum=2**63 - 1),
-        completion_code=table.text("completion_code", "", of="the completion code", empty=True),
         database=_database(table),
         consent_version=version,
         texts=_texts(folder, languages, mistakes),
@@ -258,6 +270,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
             if isinstance(one, Path) and str(one) not in NAMED_PRIORS and one.is_file()
         },
         minimum_people=least,
+        recruitment=read_recruitment(table, [arm.name for arm in arms]),
     )
     table.refuse_others()
     return config

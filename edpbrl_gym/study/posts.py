@@ -16,7 +16,8 @@ from edpbrl_gym.study.tables import answers, oracles, participants, posts, quest
 
 __all__ = ["Posts", "last_is_read"]
 
-_GONE = {None: "was deleted", "failed": "failed the comprehension check", "withdrawn": "has withdrawn"}
+_GONE = {None: "was deleted", "failed": "failed the comprehension check", "withdrawn": "has withdrawn",
+         "timed_out": "was timed out"}  # fmt: skip
 
 
 class Posts:

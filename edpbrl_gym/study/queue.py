@@ -7,7 +7,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -18,6 +19,7 @@ from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
+from edpbrl_gym.study.quotas import NoPlaceError, Quotas
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -28,6 +30,7 @@ from edpbrl_gym.study.records import (
     StoredQuestion,
     Timing,
 )
+from edpbrl_gym.study.recruitment import Closed
 from edpbrl_gym.study.schedule import Slot, arm_of, choose, schedule
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
@@ -43,6 +46,7 @@ _NOT_ASKED = {
     "enrolled": "has not consented yet",
     "failed": "failed the comprehension check",
     "withdrawn": "has withdrawn",
+    "timed_out": "was timed out",
 }
 _WAITED_FOR, _AHEAD = 0, 1  # who computes first: for a question, ahead
 
@@ -107,6 +111,7 @@ class StudyQueue:
         pictures: Pictures | None = None,
     ) -> None:
         self.pictures = pictures
+        self.resources = ExitStack()  # closed with the queue
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
@@ -127,10 +132,16 @@ class StudyQueue:
             )
         for arm in config.arms:
             kind_of(arm).prepare(arm, materials)
+        self._quotas = Quotas(
+            config.recruitment.people, {arm.name: config.recruitment.arms.get(arm.name) for arm in config.arms}
+        )
         self._note()
+        for participant in store.without_question():  # after a kill: nobody but the study is waited for
+            self._work(self._prepare, participant)
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
+        self.resources.close()
         self._pool.shutdown(cancel_futures=True)
         self._fitting.shutdown(cancel_futures=True)
         self._styles.close()
@@ -138,10 +149,42 @@ class StudyQueue:
     # participants
 
     def enrol(self, external: Mapping[str, str], *, language: str | None = None) -> Participant:
-        """The participant with these external identifiers, assigned to an arm if new."""
+        """The participant with these external identifiers, assigned to an arm if new.
+
+        Raises:
+            NoPlaceError: Nobody new is let in.
+        """
+        why = self.why_closed(external)
+        if why is not None:
+            raise NoPlaceError(why)
         chosen = language if language in self.config.languages else self.config.languages[0]
-        arms, seed = self.config.arms, self.config.seed
-        return self.store.enrol(external, lambda number: arm_of(arms, number, seed).name, language=str(chosen))
+        return self.store.enrol(
+            external, self._arm_of, language=str(chosen), quotas=self._quotas, pilot=self.config.recruitment.pilot
+        )
+
+    def _arm_of(self, place: int) -> str:
+        return arm_of(self.config.arms, place, self.config.seed).name
+
+    def why_closed(self, external: Mapping[str, str]) -> Closed | None:
+        """Why somebody with these external identifiers is not let in; None: they are, or take part already."""
+        recruitment = self.config.recruitment
+        if (since := recruitment.idle_since) is not None:
+            self.store.time_out(since)
+        why = recruitment.closed(datetime.now(UTC))
+        if why is None and self._quotas.are_set:
+            try:
+                self._quotas.place(self.store.places(pilot=recruitment.pilot), self._arm_of)
+            except NoPlaceError as error:
+                why = error.why
+        return None if why is None or self.store.is_known(external) else why
+
+    def in_time(self, participant: Participant) -> Participant:
+        """The participant, whose place is given back if it was time for that."""
+        since = self.config.recruitment.idle_since
+        if since is None or participant.place is None or participant.status == "finished":
+            return participant
+        ended = self.store.time_out(since, participant.id)
+        return self.store.participant(participant.code) if ended else participant
 
     def consent(self, participant: Participant) -> Participant:
         """Store the consent to the current version of its text."""
@@ -164,7 +207,7 @@ class StudyQueue:
 
     def withdraw(self, participant: Participant) -> None:
         """End a participation for good; without effect when it has ended already."""
-        if self.store.participant(participant.code).status not in ("finished", "failed"):
+        if self.store.participant(participant.code).status not in ("finished", "failed", "timed_out"):
             self.store.set_status(participant.id, "withdrawn")
         self._visits.let_go(participant)
 

@@ -11,7 +11,8 @@ from tests.helpers.small_vocabulary import write_vocabulary
 SMALL = """
 title = "A small study"
 seed = 3
-completion_code = "C1"
+[recruitment.codes]
+complete = "C1"
 [consent]
 version = "2026-11"
 [questions]

@@ -109,7 +109,8 @@ def test_the_funnel_counts_everybody_and_the_rest_only_who_takes_part(tables):
         "answered half (2)": (2, 3), "answered all": (2, 1), "finished": (2, 1),
     }  # fmt: skip
     assert counted.statuses["random"] == {
-        "enrolled": 1, "consented": 0, "asking": 1, "finished": 1, "failed": 0, "withdrawn": 1
+        "enrolled": 1, "consented": 0, "asking": 1, "finished": 1, "failed": 0, "withdrawn": 1,
+            "timed_out": 0,
     }  # fmt: skip
     assert counted.deleted == 2
     assert counted.care["random"].attention.value == 1.0  # not 0.5: the one who failed it has withdrawn

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.reporting.statistics import interval
-from edpbrl_gym.study.export_tables import StudyTables, first_of
+from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of
 
 __all__ = [
     "STATUSES",
@@ -38,7 +38,7 @@ __all__ = [
 _RESAMPLES = 2000  # of means
 _KAPPA_RESAMPLES = 1000  # each needs all pairs of people
 Values = Sequence[Sequence[Hashable | None]]
-STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn")
+STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn", "timed_out")
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 Row = Mapping[str, Any]
 
@@ -266,8 +266,8 @@ def count_statistics(tables: StudyTables) -> Counted:
 
 
 def taking_part(tables: StudyTables) -> dict[str, Row]:
-    """Participants who are asked, or were to the end, by pseudonym."""
-    return {row["participant"]: row for row in tables.participants if row["status"] in ("asking", "finished")}
+    """Participants who are asked, or were to the end or until they left, by pseudonym."""
+    return {row["participant"]: row for row in tables.participants if row["status"] in TAKING_PART}
 
 
 def seconds_of(row: Row) -> float | None:

@@ -13,7 +13,6 @@ from anyio import to_thread
 from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -39,7 +38,8 @@ from edpbrl_gym.study.web.guards import (
     limited_body,
     refuse,
 )
-from edpbrl_gym.study.web.site import COOKIE, PageRequest, Site
+from edpbrl_gym.study.web.preview import Preview, preview_address
+from edpbrl_gym.study.web.site import PageRequest, Site
 from edpbrl_gym.study.web.views import picture_endpoint
 
 __all__ = ["Health", "create_app"]
@@ -48,7 +48,8 @@ __all__ = ["Health", "create_app"]
 _DATABASE_TIME = 2.0
 Page = Callable[[PageRequest], Response]
 # for everyone: method, path and page; then those for participants only
-_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree),
+                                      ("POST", "/decline", pages.decline)]  # fmt: skip
 _PERSONAL: list[tuple[str, str, Page]] = [
     ("GET", "/instructions", pages.instructions),
     ("POST", "/instructions", pages.pass_instructions),
@@ -117,23 +118,33 @@ def create_app(
         hosts: Names by which requests may call the server, against DNS rebinding.
         admin_token: Secret of the researcher's pages; None: there are none.
     """
-    site = Site(queue, public_url=None if public_url is None else origin(public_url))
+    address = None if public_url is None else origin(public_url)
+    site = Site(queue, public_url=address)
+
+    def second(other: StudyQueue) -> ASGIApp:
+        return _application(Site(other, public_url=address, preview=preview_address(queue.store.secret)), [])
+
+    study = _application(site, [*admin_routes(site, admin_token), Route("/health", Health(queue.store).answer)])
+    both = Preview(study, queue, second, secure=site.secure)
+    # around the whole application, so that the pages of its own errors pass them too
+    return RefusalLog(SecurityHeaders(AllowedHosts(both, hosts=hosts), secure=site.secure))
+
+
+def _application(site: Site, others: list[Route]) -> Starlette:
+    """The pages of a study, and other routes."""
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
     routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
     application = Starlette(
         routes=[
             *routes,
             Route("/pictures/{name}.png", picture_endpoint(site)),
-            *admin_routes(site, admin_token),
-            Route("/health", Health(queue.store).answer),
+            *others,
             Mount("/static", StaticPages()),
         ],
-        middleware=[Middleware(AllowedHosts, hosts=hosts)],
         exception_handlers=_handlers(site),
     )
     application.router.redirect_slashes = False  # it would redirect to whatever host a request names
-    # around the whole application, so that the pages of its own errors pass them too
-    return RefusalLog(SecurityHeaders(application, secure=site.secure))
+    return application
 
 
 def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
@@ -156,7 +167,7 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
 
 
 def _serve(site: Site, page: Page, request: Request, form: dict[str, str], method: str, personal: bool) -> Response:
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(site.cookie)
     visitor = site.signer.new_visitor()
     participant = None
     if cookie is not None:
@@ -175,6 +186,8 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             if personal or method == "POST":
                 raise
             visitor = site.signer.new_visitor()
+    if participant is not None:
+        participant = site.queue.in_time(participant)
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
     if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before

@@ -241,6 +241,11 @@ class Signer:
         """The name of a text's picture for a visitor; it tells nothing about the text."""
         return hmac.new(self._key, f"{visitor.name} {text}".encode(), hashlib.sha256).hexdigest()[:32]
 
+    @property
+    def preview_key(self) -> str:
+        """The end of the preview link, which nobody can guess."""
+        return hmac.new(self._key, b"preview", hashlib.sha256).hexdigest()[:32]
+
     def entry(self, visitor: Visitor, external: Mapping[str, str]) -> str:
         """The identifiers with which a visitor arrived, for the form that enrols them."""
         return str(self._entries.dumps([visitor.name, dict(external)]))

@@ -10,6 +10,7 @@ from starlette.responses import Response as Answer
 
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.study.identifiers import VISIT, read_link
+from edpbrl_gym.study.quotas import GIVES_BACK, NoPlaceError
 from edpbrl_gym.study.records import (
     HistoryChangedError,
     NotAskingError,
@@ -17,6 +18,7 @@ from edpbrl_gym.study.records import (
     StoredQuestion,
     UnknownQuestionError,
 )
+from edpbrl_gym.study.recruitment import ENDS
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_response, parse_timing
@@ -30,6 +32,7 @@ __all__ = [
     "answer",
     "ask_to_withdraw",
     "come_back",
+    "decline",
     "end",
     "enter",
     "go_on",
@@ -56,7 +59,7 @@ def enter(request: PageRequest) -> Answer:
     A link with an identifier that can't be taken, or of a task that nobody has accepted, opens a page that says so, and
     nobody is stored.
     """
-    link = read_link(request.http.query_params.multi_items())
+    link = read_link(request.http.query_params.multi_items(), request.site.config.recruitment.platform)
     if link.is_preview:
         return request.page("preview.html", paragraphs=request.site.text("consent", request.language))
     if link.problem is not None:
@@ -74,6 +77,9 @@ def enter(request: PageRequest) -> Answer:
         known = request.participant.external
         if all(known.get(name) == value for name, value in external.items() if name not in VISIT):
             return see_other("/question")
+    why = request.site.queue.why_closed(external)
+    if why is not None:
+        return _ended(request, why, external)
     visitor = request.site.signer.new_visitor() if request.participant is not None else request.visitor
     fresh = PageRequest(request.site, request.http, visitor, None, {})
     return _consent_page(fresh, external, request.site.signer.entry(visitor, external))
@@ -115,10 +121,28 @@ def agree(request: PageRequest) -> Answer:
         _note(request, (), "A participant without an identifier is stored; for identifiers the link must carry them")
     # a consent that is sent twice by a browser that was told of no cookie yet is one participant all the same
     identity = external or {"visitor": request.visitor.name}
-    participant = site.queue.consent(site.queue.enrol(identity, language=request.language))
+    try:
+        enrolled = site.queue.enrol(identity, language=request.language)
+    except NoPlaceError as error:  # since the text was opened
+        return _ended(request, error.why, external)
+    participant = site.queue.consent(enrolled)
     response = see_other("/instructions" if participant.status == "consented" else "/question")
     site.set_cookie(response, Visitor(participant.code, True))
     return response
+
+
+def decline(request: PageRequest) -> Answer:
+    """Somebody does not consent: nothing is stored."""
+    entry = request.form.get("entry", "")
+    return _ended(request, "declined", request.site.signer.external(request.visitor, entry))
+
+
+def _ended(request: PageRequest, how: str, external: Mapping[str, str], code: str = "") -> Answer:
+    """The page of somebody who is asked nothing any more: how it ended is a key of ``ENDS``, or "not_open"."""
+    recruitment = request.site.config.recruitment
+    opens = "" if recruitment.opens is None else f"{recruitment.opens.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    back = recruitment.way_back(ENDS[how], external) if how in ENDS else None
+    return request.page("ended.html", how=how, code=code, opens=opens, back=back, platform=recruitment.preset.title)
 
 
 def instructions(request: PageRequest) -> Answer:
@@ -128,7 +152,7 @@ def instructions(request: PageRequest) -> Answer:
     wrong = request.http.query_params.get("notice") == "wrong"
     attempt = request.count_events("comprehension")
     left = practice.attempts - attempt
-    if request.person.status == "failed":
+    if request.person.status in GIVES_BACK:
         return see_other("/end")
     notice = None
     if wrong and 0 < left < practice.attempts:
@@ -289,8 +313,8 @@ def end(request: PageRequest) -> Answer:
     status = request.person.status
     if status == "finished":
         return _thanks(request)
-    if status in ("failed", "withdrawn"):
-        return request.page("ended.html", status_name=status, code=request.person.code)
+    if status in GIVES_BACK:
+        return _ended(request, status, request.person.external, request.person.code)
     return see_other("/question")
 
 
@@ -307,10 +331,14 @@ def _thanks(request: PageRequest) -> Answer:
         chosen = next((one["detail"]["chosen"] for one in site.store.events(request.person.id)
                        if one["kind"] == STYLE_CHOICE), None)  # fmt: skip
         groups = view_groups(style, lambda texts: picture_addresses(site, request.visitor, texts))
+    recruitment = site.config.recruitment
+    back = recruitment.way_back(ENDS[request.person.status], request.person.external)
     return request.page(
         "thanks.html",
         paragraphs=site.text("thanks", request.language),
-        code=site.config.completion_code,
+        back=back,
+        platform=recruitment.preset.title,
+        leave=bool(recruitment.redirect and back.address and not pending and (chosen or not groups)),
         reload=_RELOAD_TASTE if pending else None,
         groups=groups,
         chosen=chosen,

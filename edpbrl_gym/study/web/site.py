@@ -25,12 +25,19 @@ _MONTH = 30 * 24 * 3600  # seconds that a browser keeps the cookie
 
 
 class Site:
-    """A study with what its pages need."""
+    """A study with what its pages need.
 
-    def __init__(self, queue: StudyQueue, *, public_url: str | None = None) -> None:
+    Args:
+        queue: The study.
+        public_url: Address at which people reach it; None: whatever a request names.
+        preview: Path of the preview link, if this is a preview of a study.
+    """
+
+    def __init__(self, queue: StudyQueue, *, public_url: str | None = None, preview: str = "") -> None:
         self.queue, self.store = queue, queue.store
         self.config: StudyConfig = queue.config
         self.public_url = public_url
+        self.preview, self.cookie = preview, f"{COOKIE}_preview" if preview else COOKIE
         self.secure = public_url is not None and public_url.startswith("https://")
         self.signer = Signer(self.store.secret)  # of cookies and forms
         self.participants_limit = RateLimit(burst=60, rate=10)  # of requests for each participant
@@ -59,6 +66,7 @@ class Site:
             status=status,
             headers=headers,
             title=self.config.title,
+            preview=self.preview,
             form_token=None if visitor is None else self.signer.form_token(visitor),
             **values,
         )
@@ -76,7 +84,7 @@ class Site:
     def set_cookie(self, response: Any, visitor: Visitor) -> None:
         """Let the browser keep the visitor's cookie."""
         response.set_cookie(
-            COOKIE, self.signer.cookie(visitor), max_age=_MONTH, httponly=True, samesite="lax", secure=self.secure
+            self.cookie, self.signer.cookie(visitor), max_age=_MONTH, httponly=True, samesite="lax", secure=self.secure
         )
 
 

@@ -19,7 +19,7 @@ from edpbrl_gym.study.style import Style
 from edpbrl_gym.study.web.frame import FOLDER, Messages
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor
 from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, shown_question
-from edpbrl_gym.study.web.site import COOKIE, Site
+from edpbrl_gym.study.web.site import Site
 from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = [
@@ -119,7 +119,7 @@ def picture_endpoint(site: Site) -> Callable[[Request], Any]:
 
 def _text(site: Site, request: Request) -> tuple[str | None, bool]:
     """The text of a picture, None if the participant is shown no such picture; and whether the last page shows it."""
-    visitor = site.signer.visitor(request.cookies.get(COOKIE, ""))
+    visitor = site.signer.visitor(request.cookies.get(site.cookie, ""))
     if not visitor.is_participant:
         raise BadTokenError("Expected the cookie of a participant, got that of a visitor")
     participant, history = site.store.situation(visitor.name)

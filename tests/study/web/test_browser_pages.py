@@ -7,8 +7,11 @@ import zlib
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import update
 
 from edpbrl_gym.study.pictures import Pictures
+from edpbrl_gym.study.tables import participants
+from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers import browser as browsers
 from tests.helpers.browser import PHONE, Reader
 from tests.helpers.studies import CHECKED, SMALL
@@ -81,6 +84,7 @@ def look(serve, browser):
         served = serve(text, languages=LANGUAGES[1:], pictures=drawn)
         server = listening(served.app)
         reader = Reader(browser, f"http://127.0.0.1:{server.__enter__()}", **options)
+        reader.served = served
         running.append((reader, server, drawn))
         return reader
 
@@ -215,6 +219,83 @@ def test_the_pages_of_those_who_stop_or_wait_are_like_the_others(look, language)
     reader.page.click("button:not(.primary)")
     reader.page.wait_for_url("**/end")
     check(reader)
+
+
+RECRUITING = """[recruitment]
+platform = "prolific"
+people = 1
+[recruitment.codes]
+complete = "C1A2B3C4"
+no_consent = "N1A2B3C4"
+quota_full = "F1A2B3C4"
+timed_out = "T1A2B3C4"
+"""
+LINK = "/?PROLIFIC_PID={}&STUDY_ID=s&SESSION_ID=t&lang={}"
+
+
+def recruiting(more, text=TEXT):
+    """A study of one question with people from Prolific, and no last question."""
+    text = text.replace("number = 6", "number = 1").replace("repeated = 2", "repeated = 0")
+    text = text.replace("attention = 1", "attention = 0").replace("[[arms]]", "[thanks]\nstyle = 0\n[[arms]]", 1)
+    recruitment = RECRUITING.replace("people = 1\n", f"people = 1\n{more}")
+    return text.replace('[recruitment.codes]\ncomplete = "C1"\n', recruitment)
+
+
+@pytest.mark.parametrize("language", ["en", "de", "zh", "ar"])
+def test_pages_of_coming_and_going_have_no_violation(look, language):
+    reader = look(recruiting(""))
+    page = reader.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    reader.go(preview_address(reader.served.store.secret))
+    page.goto(f"{page.url}&lang={language}")
+    page.locator(".preview").wait_for()
+    check(reader)
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    press(reader, "/question")
+    check(reader)
+    reader.go(LINK.format("one", language))  # the study itself
+    page.click("[formaction='/decline']")
+    page.wait_for_url("**/decline")
+    check(reader)
+    reader.go(LINK.format("one", language))
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    reader.go(LINK.format("two", language))
+    check(reader)  # it is full
+    reader.go("/question")
+    press(reader, "/question")
+    while not reader.ended:
+        page.locator(".card").first.click()
+        reader.next(page.locator("[data-next]").click)
+    assert page.locator("a.primary").get_attribute("href").endswith("?cc=C1A2B3C4")
+    check(reader)
+    [participant] = reader.served.store.participants()
+    with reader.served.store.database.writing() as connection:
+        connection.execute(update(participants).values(status="timed_out"))
+    reader.go("/end")
+    check(reader)
+    assert "T1A2B3C4" in page.content() and participant.status == "finished"
+    for time in ("opens = 2100-01-01T08:30:00Z\n", "closes = 2020-01-01T00:00:00Z\n"):
+        reader = look(recruiting(time))
+        reader.go(LINK.format("one", language))
+        check(reader)
+
+
+@pytest.mark.parametrize("scripted", [True, False])
+def test_who_has_finished_is_sent_back_to_the_platform(look, scripted):
+    reader = look(recruiting("redirect = true\n"), java_script_enabled=scripted)
+    page = reader.page
+    page.route("https://app.prolific.com/**", lambda route: route.fulfill(body="Thank you"))
+    reader.go(LINK.format("one", "en"))
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    press(reader, "/question")
+    for _ in range(2):  # practice, and the one that counts
+        page.locator(".card").first.click()
+        page.locator("[data-next]").click()
+        page.wait_for_load_state("networkidle")
+    page.wait_for_url("https://app.prolific.com/submissions/complete?cc=C1A2B3C4")
 
 
 @pytest.mark.parametrize(

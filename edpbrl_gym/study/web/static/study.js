@@ -16,6 +16,7 @@ function begin() {
       form.dataset.sent = "1";
     });
   }
+  if (isLeft(document)) return;
   if (document.querySelector("[data-pending]")) awaitStyle();
   if (document.querySelector("#files[data-later]")) awaitFiles();
   for (const picture of document.querySelectorAll("img[data-coming]")) awaitPicture(picture);
@@ -23,6 +24,13 @@ function begin() {
   if (!question) return;
   askQuestion(question);
   for (const address of (question.dataset.preload ?? "").split(" ").filter(Boolean)) new Image().src = address;
+}
+
+// Whether a page sends whoever has finished back to the platform at once; there the back button skips this page.
+function isLeft(page) {
+  const leave = page.querySelector("a[data-leave]");
+  if (leave) location.replace(leave.href);
+  return Boolean(leave);
 }
 
 function askQuestion(form) {
@@ -210,8 +218,9 @@ async function awaitStyle() {
   while (document.querySelector("[data-pending]")) {
     await new Promise((go) => setTimeout(go, 2000));
     const [answer, text] = await insist(location.href, {}, 30, () => {});
-    const style = new DOMParser().parseFromString(text, "text/html").getElementById("style");
-    if (!answer.ok || !style) return;
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const style = page.getElementById("style");
+    if (!answer.ok || !style || isLeft(page)) return;
     if (style.querySelector("[data-pending]")) continue;
     const said = liveRegion();
     document.getElementById("style").replaceWith(document.importNode(style, true));
