@@ -17,11 +17,10 @@ from edpbrl_gym.likelihood import AnswerFormat, Response
 if TYPE_CHECKING:
     from edpbrl_gym.asking.ending import Ending
     from edpbrl_gym.asking.pool_pictures import PoolPictures
-    from edpbrl_gym.session import Session
+    from edpbrl_gym.session import Left, Session
 
 __all__ = ["Asked", "Certainty", "Conversation"]
 
-_AHEAD = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40, 50, 60, 70)  # further questions of the forecast
 _PAUSE = 0.4  # seconds in which the next question comes to the page before anything else is computed
 _OUTCOMES = 8  # of answers whose next question is computed ahead, at most
 
@@ -49,21 +48,17 @@ class Certainty:
 
     accuracy: float
     """How often it would know which of two options the person likes better."""
-    left: int | None
-    """Questions left by the stopping rule; None: more than ``most``."""
-    most: int
+    left: Left
+    """Questions left by the stopping rule."""
 
     @classmethod
     def of(cls, session: Session) -> Callable[[], Certainty]:
         """A function that computes that of a session as it is now, wherever it is called."""
-        rule = session.outlook.rule
-        later = session.forecast((*_AHEAD, *(count + rule.lookahead for count in _AHEAD)))
+        later = session.forecast(())
 
         def compute() -> Certainty:
             progress = later()
-            left = rule.questions_left(progress.answers, progress.further, progress.curve)
-            most = int(progress.further[-1]) - rule.lookahead
-            return cls(progress.accuracy, 0 if progress.should_stop else left, most)
+            return cls(progress.accuracy, progress.left)
 
         return compute
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edpbrl_gym.asking.conversation import Asked, Certainty
 from edpbrl_gym.likelihood import Input
 from edpbrl_gym.study.web.frame import Messages
-from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, shown_question
+from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, left_in_words, shown_question
 from edpbrl_gym.vocabulary import SEPARATOR
 
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ def in_words(certainty: Certainty | None, messages: Messages) -> str:
     if certainty is None:
         return ""
     sure = messages("ask_sure", percent=f"{100 * certainty.accuracy:.0f}")
-    if certainty.left is None:
-        return f"{sure}, {messages('ask_more_than', number=certainty.most)}"
-    return f"{sure}, {messages('left', number=certainty.left) if certainty.left else messages('ask_enough')}"
+    if certainty.left.questions is None:
+        return f"{sure}, {messages('ask_more_than', number=certainty.left.most)}"
+    left = left_in_words(certainty.left, messages) if certainty.left.questions else messages("ask_enough")
+    return f"{sure}, {left}"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from edpbrl_gym.cli.ask_folder import (
     AskSettings,
     begun,
     open_session,
-    stopping_rule,
     write_settings,
 )
 from edpbrl_gym.cli.console import bad_arguments, command, output, shown
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from edpbrl_gym.cli.ask_drawing import Paper
     from edpbrl_gym.cli.ask_terminal import Reader
     from edpbrl_gym.likelihood import Response
-    from edpbrl_gym.session import Progress, Session, StoppingRule
+    from edpbrl_gym.session import Progress, Session
     from edpbrl_gym.session.typed import AnswerForm
 
 __all__ = ["ask_in_terminal", "next_commands"]
@@ -75,20 +74,19 @@ def _converse(options: Ask, session: Session, form: AnswerForm, reader: Reader, 
         paper.reminding(session, days)
         if reader.asks and not reader.confirm():
             return
-    _Asking(session, form, stopping_rule(), reader, paper).run(options.questions)
+    _Asking(session, form, reader, paper).run(options.questions)
 
 
 # -- the loop --------------------------------------------------------------------------------------------------------
 
-_AHEAD = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40, 50, 60, 70)  # further questions of the forecast
 _THOUGHTS = 3  # parts of what the first forecast needs
 
 
 class _Asking:
     """Asks until the person stops, the input ends, or a number of questions is answered; the session is saved."""
 
-    def __init__(self, session: Session, form: AnswerForm, rule: StoppingRule, reader: Reader, paper: Paper) -> None:
-        self.session, self.form, self.rule = session, form, rule
+    def __init__(self, session: Session, form: AnswerForm, reader: Reader, paper: Paper) -> None:
+        self.session, self.form = session, form
         self.reader, self.paper = reader, paper
         self._evaluated = -1  # number of answered questions of the last forecast
         self._warm = False
@@ -155,21 +153,20 @@ class _Asking:
         if all(response.kind == "skip" for response in session.transcript.responses):
             self.paper.sure = ""
             return
-        progress = session.progress((*_AHEAD, *(count + self.rule.lookahead for count in _AHEAD)))
-        self.paper.sure = _certainty(progress, self.rule)
+        self.paper.sure = _certainty(session.progress(()))
 
 
-def _certainty(progress: Progress, rule: StoppingRule) -> str:
+def _certainty(progress: Progress) -> str:
     """How sure a session is, and about how many questions are left by its stopping rule."""
     from edpbrl_gym.reporting.statistics import plural
 
-    left = rule.questions_left(progress.answers, progress.further, progress.curve)
-    if progress.should_stop or left == 0:
+    left, reach = progress.left, progress.left.reach
+    if progress.should_stop:
         rest = "enough: Q ends, or go on"
-    elif left is None:
-        rest = f"more than {progress.further[-1] - rule.lookahead} questions left"
+    elif left.questions is None:
+        rest = f"more than {left.most} questions left"
     else:
-        rest = f"about {plural(left, 'question')} left"
+        rest = f"about {plural(left.questions, 'question')} left" + (f" ({reach[0]} to {reach[1]})" if reach else "")
     return f"{progress.accuracy:.0%} sure, {rest}"
 
 

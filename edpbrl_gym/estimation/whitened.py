@@ -153,6 +153,27 @@ class WhitenedAnswers:
         rows = np.asarray(information_rows(self._differences, maximum.probabilities), dtype=np.float64)
         return self._unwhiten(maximum.theta), rows, self._evidence(maximum, scale)
 
+    @property
+    def rows(self) -> Floats:
+        """The differences in the coordinates v, (n, K - 1, rank)."""
+        return self._rows
+
+    def values(self, point: Floats) -> Floats:
+        """Utilities relative to the chosen alternatives at v, (rank,): (n, K - 1)."""
+        values = np.vecdot(self._rows, point)
+        return np.asarray(values if self._shifted is None else values + self._shifted)
+
+    def mode(self, scale: float) -> tuple[Floats, Floats, float]:
+        """The mode at a scale in the coordinates v, (rank,), the precision there, and the Laplace log evidence."""
+        maximum = self._maximise(scale, _FINE)
+        return maximum.theta, maximum.precision, self._evidence(maximum, scale)
+
+    def thetas(self, points: Floats, rest: Floats) -> Floats:
+        """Tastes, (c, d), of points v (c, rank); ``rest`` (c, d) fills all other coordinates."""
+        if self._span is not None:
+            points = rest + (points - rest @ self._span) @ self._span.T
+        return np.asarray(self._base.mean + dtrmm(1.0, self._root, points.T).T)
+
     def gaussian(self, scale: float) -> tuple[Floats, Floats, GaussianFit]:
         """The variational Gaussian at a scale: its mean (d,) and precision (d, d), and the fit in these coordinates."""
         fit = self._fit_gaussian(scale, _FINE_BOUND)

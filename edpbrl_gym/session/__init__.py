@@ -6,13 +6,14 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.session.questions import Answer, Question, QuestionMaker
 from edpbrl_gym.session.recommendation import Recommendation, Standing, StepWords, standings, step_words
 from edpbrl_gym.session.session import Session
-from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.session.typed import AnswerForm, Wish
 
 __all__ = [
     "Answer",
     "AnswerForm",
     "Feedback",
+    "Left",
     "Progress",
     "Question",
     "QuestionMaker",

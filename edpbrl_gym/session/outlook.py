@@ -1,6 +1,7 @@
 r"""What a session knows: draws of the taste, the predicted accuracy now and after more questions, when to stop.
 
-*Draws* are from the exact posterior (``sample_posterior``), and every statement about the taste is about them.
+*Draws* are from the exact posterior of all parts of the fit and of their scales (``sample_parts``), by random numbers
+that do not depend on the answers, and every statement about the taste is about them.
 
 *Accuracy now*: the share of held-out pairs of prompts, averaged over the draws, that the estimate m orders as a draw
 does. *Forecast*: the posterior is a Gaussian about the estimate, theta ~ N(m, c S), with S = P^-1 the Laplace
@@ -16,7 +17,12 @@ so that the predicted accuracy after n more questions is the mean over the pairs
     E[ Phi(|m_n . x| / s_n) ] = E_z[ Phi(|m . x + t_n z| / s_n) ],   z ~ N(0, 1).
 
 For m . x = 0 this is 1/2 + arcsin(t_n / s_0) / pi. It never falls with n, and tends to 1 if the questions determine
-theta. The scale of the prior is treated as known.
+theta. Since draws differ in scale, the information at a draw is multiplied by its mean square lead over that of the
+Gaussian; and since planners ask better than random, by how much more the questions told so far said than typical ones.
+
+*Questions left*: futures m_0, m_1, .. of the estimate are drawn (a Brownian motion with these variances, the same
+random numbers after every answer). Along each the accuracy, mean Phi(|m_n . x| / s_n), and the gain that it predicts
+say when the stopping rule stops; shown are the median and the range from the 10% to the 90% quantile.
 """
 
 from __future__ import annotations
@@ -33,20 +39,20 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from edpbrl_gym._arrays import Floats
-from edpbrl_gym._seeds import derive_seed, generator
+from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.estimation import Posterior
+from edpbrl_gym.estimation.fit_sampling import sample_parts
 from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.other_texts import OtherTexts, other_texts
 from edpbrl_gym.estimation.priors import prior_or_words
-from edpbrl_gym.estimation.sampling import sample_posterior
 from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
 from edpbrl_gym.features import TextEncoder, embed_tokens
 from edpbrl_gym.likelihood import AnswerFormat, Terms
 from edpbrl_gym.session.questions import QuestionMaker
-from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.vocabulary import Vocabulary
 
 __all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "typical_questions"]
@@ -54,8 +60,11 @@ __all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "typica
 _PROMPTS = 32  # held-out prompts: as good as 200 within 0.015 of the accuracy, and an embedding takes 10 ms
 _EPISODES = 20  # of typical questions
 _POWER = 1.0  # of the prior: 0.75 gives better estimates, 1 better predictions of their accuracy (docs/sessions.md)
-_HEDGE = 0.5  # share of the draws that ignore the neighbourhoods, which were selected with the same answers
-_DRAWS, _INFORMATION_DRAWS = 320, 4  # draws of theta, and those at which the information is computed
+_DRAWS = 320  # of theta
+_INFORMATION_DRAWS, _INFORMATION_ROUNDS = 40, 2  # draws for the information, and at how many a question is looked at
+_TYPICAL = 4  # answers that count as much as the expectation that questions are typical
+_FUTURES = 64  # possible ones, for the number of questions left
+_AHEAD = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40, 50, 60, 80, 100)  # questions of these
 _FITTED = 4  # prompts that determine the weights of the tokens in a typical question
 _EXPLAINED = 0.25  # share of the variance that weighted tokens must explain (MiniLM: 0.68 or more)
 _NODES = ndtri((np.arange(128) + 0.5) / 128)  # equally likely values of a standard normal variable
@@ -76,6 +85,7 @@ class Progress:
         curve: Predicted accuracy after them, (m,).
         should_stop: Whether the stopping rule says stop.
         reason: Its reason.
+        left: About how many questions are left until it does, with a range.
     """
 
     questions: int
@@ -85,6 +95,7 @@ class Progress:
     curve: Floats
     should_stop: bool
     reason: str
+    left: Left
 
     def questions_to(self, target: float) -> float | None:
         """Number of further questions until the predicted accuracy reaches ``target``, None if beyond the curve.
@@ -102,14 +113,13 @@ class Progress:
 class Outlook:
     """Evaluates a session's estimate, by whatever method it was computed; encodes its texts on first use.
 
-    The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, of all
-    embeddings, a neighbourhood of the estimate or no direction in particular, with their posterior weights. Half of the
-    draws use the first component alone, since the neighbourhoods were selected with the same answers. Or it is that of
-    a ``Population``, with the weights of its components and of that mixture, its fallback.
+    The prior of the taste is independent of the planner's: the mixture that ``VocabularyPrior`` averages over, with the
+    posterior weights of its parts. Or it is that of a ``Population``, with the weights of its components and of that
+    mixture, its fallback.
 
     The accuracy is that on all pairs of 32 random complete prompts of ``held_out``. A typical further question is one
-    of 20 random episodes of the session's vocabulary (of complete prompts there are as many), so for planners that ask
-    better than random the forecast is slightly pessimistic.
+    of 20 random episodes of the session's vocabulary (of complete prompts there are as many), and says as much more as
+    the questions told so far said.
 
     Args:
         maker: Maker of the session's questions.
@@ -185,13 +195,8 @@ class Outlook:
         terms, cached = answer_terms(terms), self._cached
         if cached is None or not _same(cached[0], terms):
             fit = self.prior.fit(terms)
-            rng = generator(self.seed, "posterior draws", len(terms))
-            draws = [
-                sample_posterior(Posterior.from_estimate(component.estimate), terms, draws=count, rng=rng)
-                for component, count in zip(fit.parts, _shares(fit), strict=True)
-                if count
-            ]
-            cached = self._cached = terms, fit, np.concatenate(draws)
+            draws = sample_parts(fit.parts, fit.weights, terms, draws=_DRAWS, seed=self.seed)
+            cached = self._cached = terms, fit, draws
         return cached[1], cached[2]
 
     def progress(
@@ -215,23 +220,60 @@ class Outlook:
             further: Numbers of further questions at which to predict the accuracy.
         """
         requested = check_integers(further, "further", shape=("m",), low=0)
-        counts = np.unique(np.concatenate([[0, self.rule.lookahead], requested]))
+        ahead = self.rule.lookahead
+        own = np.unique([*_AHEAD, *np.add(_AHEAD, ahead)])
+        counts = np.unique(np.concatenate([own, requested]))
         terms = answer_terms(terms)
         fit, thetas = self.fit_and_draws(terms)
         signs = np.sign(self.differences @ estimate)
         agreement = (np.sign(thetas @ self.differences.T) == signs).mean(axis=0)
         accuracy = float(np.where(signs == 0, 0.5, agreement).mean())  # a pair without an order counts one half
-        rng = np.random.default_rng(derive_seed(self.seed, "information", len(terms)))
-        information = np.zeros((terms.dimension, terms.dimension))
-        model = model.at(terms.known)
-        for theta in thetas[rng.permutation(len(thetas))[:_INFORMATION_DRAWS]]:
-            information += model.information(self.typical, theta)
-        information /= len(self.typical) * _INFORMATION_DRAWS
         gaussian = match_accuracy(Posterior(estimate, fit.planned.precision), self.differences, accuracy)
-        curve = forecast_accuracy(gaussian, information, self.differences, counts)
-        ahead = float(curve[np.searchsorted(counts, self.rule.lookahead)])
-        stop, reason = self.rule.decide(answers, float(curve[0]), ahead)
-        return Progress(questions, answers, float(curve[0]), counts, curve, stop, reason)
+        forecast = Forecast(gaussian, self._information(model, terms, answers, thetas, gaussian), self.differences)
+        curve = forecast.accuracy(counts)
+        stop, reason = self.rule.decide(answers, float(curve[0]), float(curve[np.searchsorted(counts, ahead)]))
+        left = Left(0, 0, 0, _AHEAD[-1])
+        if not stop:
+            normal = generator(self.seed, "futures").standard_normal((len(own) - 1, _FUTURES, terms.dimension))
+            left = self.rule.left(answers, own, curve[np.isin(counts, own)], forecast.paths(own, normal))
+        shown = np.isin(counts, [0, ahead, *requested])
+        return Progress(questions, answers, float(curve[0]), counts[shown], curve[shown], stop, reason, left)
+
+    def _information(
+        self, model: AnswerFormat, terms: Terms, answers: int, thetas: Floats, gaussian: Posterior
+    ) -> Floats:
+        """Expected information of a further question, in units of the Gaussian.
+
+        It is that of a typical question, each of them at a few of many draws, times how much more the questions told so
+        far said in the directions of the held-out pairs than typical ones: planners ask better than random.
+
+        Draws differ in their scale: theta of twice the size has four times the variance, and the information about its
+        direction is four times that about theta. So that of each draw is multiplied by its mean square lead over that
+        of the Gaussian.
+        """
+        chosen = thetas[:: max(1, len(thetas) // _INFORMATION_DRAWS)]
+        leads = self.differences @ gaussian.mean
+        size_now = np.square(leads).mean() + np.square(gaussian.standard_deviation(self.differences)).mean()
+        sizes = np.square(chosen @ self.differences.T).mean(axis=1) / size_now
+        parts = max(1, len(chosen) // _INFORMATION_ROUNDS)
+        model = model.at(terms.known)
+        information, told = np.zeros((2, thetas.shape[1], thetas.shape[1]))
+        seen = terms_seen = 0
+        for number, (theta, size) in enumerate(zip(chosen, sizes, strict=True)):
+            asked, answered = self.typical[number % parts :: parts], terms[number % parts :: parts]
+            information += size * model.information(asked, theta)
+            told += size * answered.information(theta)
+            seen, terms_seen = seen + len(asked), terms_seen + len(answered)
+        information /= seen
+        if terms_seen:
+            told *= len(terms) / max(answers, 1) / terms_seen
+            of_typical, of_told = (
+                float(np.sum((self.differences @ one) * self.differences)) for one in (information, told)
+            )
+            if of_typical > 0:
+                share = answers / (answers + _TYPICAL)
+                information *= (1.0 - share) + share * of_told / of_typical
+        return information
 
 
 def match_accuracy(posterior: Posterior, differences: Floats, accuracy: float) -> Posterior:
@@ -254,7 +296,7 @@ def match_accuracy(posterior: Posterior, differences: Floats, accuracy: float) -
     return Posterior(posterior.mean, posterior.precision * np.exp(-log_factor))
 
 
-def forecast_accuracy(posterior: Posterior, information: Floats, differences: Floats, further: ArrayLike) -> Floats:
+class Forecast:
     """Predicted share of pairs that the estimate will order as the truth does, after more questions; see the module.
 
     Args:
@@ -262,28 +304,66 @@ def forecast_accuracy(posterior: Posterior, information: Floats, differences: Fl
         information: Expected Fisher information of one more question, (d, d), positive semidefinite.
         differences: Differences of the features of the two prompts of each pair, (p, d), p >= 1; pairs without a
             difference count one half.
-        further: Numbers of further questions, (m,).
     """
-    counts = np.asarray(further, dtype=np.float64)
-    factor = cholesky(posterior.precision, lower=True)
-    half_solved = solve_triangular(factor, information, lower=True)
-    rates, vectors = eigh(solve_triangular(factor, half_solved.T, lower=True))
-    rates = np.maximum(rates, 0.0)  # rounding
-    # x' (P + n I)^-1 x = sum_j w_j^2 / (1 + n r_j): one decomposition serves every n
-    squares = np.square(solve_triangular(factor, differences.T, lower=True).T @ vectors)
-    variances = squares @ (1.0 / (1.0 + np.outer(rates, counts)))  # (p, m)
-    present_variances = squares.sum(axis=1, keepdims=True)
-    means = differences @ posterior.mean
-    totals = np.zeros(len(counts))
-    for start in range(0, len(means), _PAIRS):
-        block = slice(start, start + _PAIRS)
-        spread = np.sqrt(np.maximum(present_variances[block] - variances[block], 0.0))
-        leads = np.abs(means[block, None, None] + spread[:, :, None] * _NODES)
-        deviation = np.sqrt(variances[block])[:, :, None]
-        divisor = np.where(deviation > 0, deviation, 1.0)
-        share = np.where(deviation > 0, ndtr(leads / divisor), np.where(leads > 0, 1.0, 0.5))
-        totals += share.mean(axis=2).sum(axis=0)
-    return np.asarray(totals / len(means))
+
+    def __init__(self, posterior: Posterior, information: Floats, differences: Floats) -> None:
+        factor = cholesky(posterior.precision, lower=True)
+        half_solved = solve_triangular(factor, information, lower=True)
+        rates, vectors = eigh(solve_triangular(factor, half_solved.T, lower=True))
+        self._rates = np.maximum(rates, 0.0)  # rounding
+        self._vectors = vectors
+        # x' (P + n I)^-1 x = sum_j w_j^2 / (1 + n r_j): one decomposition serves every n
+        self._rows = solve_triangular(factor, differences.T, lower=True).T @ vectors
+        self._means = differences @ posterior.mean
+
+    def accuracy(self, further: ArrayLike) -> Floats:
+        """After numbers of further questions (m,): (m,)."""
+        counts = np.asarray(further, dtype=np.float64)
+        squares = np.square(self._rows)
+        variances = squares @ (1.0 / (1.0 + np.outer(self._rates, counts)))  # (p, m)
+        present_variances = squares.sum(axis=1, keepdims=True)
+        totals = np.zeros(len(counts))
+        for start in range(0, len(self._means), _PAIRS):
+            block = slice(start, start + _PAIRS)
+            spread = np.sqrt(np.maximum(present_variances[block] - variances[block], 0.0))
+            leads = self._means[block, None, None] + spread[:, :, None] * _NODES
+            totals += _share_right(leads, variances[block][:, :, None]).mean(axis=2).sum(axis=0)
+        return np.asarray(totals / len(self._means))
+
+    def paths(self, further: ArrayLike, normal: Floats) -> Floats:
+        """Accuracies along possible futures, whose mean over the futures is ``accuracy``, (s, m).
+
+        With the precision P the estimate moves as a Brownian motion in the coordinates in which P = I and the
+        information is diagonal, at the times n r / (1 + n r): the variance that is known after n questions.
+
+        Args:
+            further: Numbers of further questions, ascending from 0, (m,).
+            normal: Standard normal numbers that move the estimates, (m - 1, s, d).
+        """
+        counts = np.asarray(further, dtype=np.float64)
+        known = np.outer(counts, self._rates)
+        known /= 1.0 + known
+        rows = self._rows.T
+        variances = np.square(self._rows) @ (1.0 - known.T)  # (p, m)
+        leads = np.tile(self._means, (normal.shape[1], 1))
+        found = [_share_right(leads, variances[:, 0]).mean(axis=1)]
+        for index, numbers in enumerate(normal):  # V sqrt(change) V': whatever the signs of the vectors are
+            moves = numbers @ self._vectors * np.sqrt(np.maximum(known[index + 1] - known[index], 0.0))
+            leads = leads + moves @ rows
+            found.append(_share_right(leads, variances[:, index + 1]).mean(axis=1))
+        return np.stack(found, axis=1)
+
+
+def forecast_accuracy(posterior: Posterior, information: Floats, differences: Floats, further: ArrayLike) -> Floats:
+    """`Forecast.accuracy`."""
+    return Forecast(posterior, information, differences).accuracy(further)
+
+
+def _share_right(leads: Floats, variances: Floats) -> Floats:
+    """Phi(|lead| / deviation); without a deviation 1, or 1/2 where there is no lead."""
+    leads, deviation = np.abs(leads), np.sqrt(variances)
+    divisor = np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(np.where(deviation > 0, ndtr(leads / divisor), np.where(leads > 0, 1.0, 0.5)))
 
 
 def typical_questions(
@@ -340,20 +420,6 @@ def _fitted(tokens: Floats, target: Floats) -> tuple[Floats, float]:
     left = float(np.sum((values - columns @ weights) ** 2)) * free / max(free - len(weights), 1)
     total = float(values @ values)
     return weights, 1.0 - left / total if total > 0 else 1.0
-
-
-def _shares(fit: Fit) -> list[int]:
-    """Numbers of draws under each component, 320 in total; the base, or the heaviest of a population, gets the rest.
-
-    Half of what the prior of a vocabulary gets is drawn under its base.
-    """
-    weights, base = fit.weights.copy(), fit.hedged
-    total = float(weights[base:].sum())
-    weights[base:] *= 1.0 - _HEDGE
-    weights[base : base + 1] += _HEDGE * total
-    counts = np.floor(_DRAWS * weights).astype(np.int64)
-    counts[int(weights.argmax())] += _DRAWS - int(counts.sum())
-    return [int(count) for count in counts]
 
 
 def _same(terms: Terms, other: Terms) -> bool:

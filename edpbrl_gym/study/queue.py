@@ -13,7 +13,7 @@ from typing import Any
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.session.outlook import Progress
-from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
 from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.materials import Materials, PriorityLock
@@ -66,26 +66,31 @@ class Stopping:
     def decide(self, participant: Participant, progress: Progress, number: int) -> bool:
         """Whether the questions end before the one with a number, which is due."""
         assert self._rule is not None
-        detail = {"questions": progress.questions, "accuracy": progress.accuracy}
+        detail: dict[str, Any] = {"questions": progress.questions, "accuracy": progress.accuracy}
         if progress.should_stop:
             self._store.add_event(participant.id, _SURE, {**detail, "reason": progress.reason})
         else:
-            left = self._rule.questions_left(progress.answers, progress.further, progress.curve)
-            self._store.add_event(participant.id, _FORECAST, {**detail, "number": number, "left": left})
+            left = progress.left
+            detail |= {"number": number, "left": left.questions, "low": left.low, "high": left.high, "most": left.most}
+            self._store.add_event(participant.id, _FORECAST, detail)
         return progress.should_stop
 
-    def questions_left(self, participant: Participant, question: StoredQuestion, most: int) -> int | None:
+    def questions_left(self, participant: Participant, question: StoredQuestion, most: int) -> Left | None:
         """About how many of at most ``most`` questions follow this one, by the last forecast.
 
         None: there is no forecast yet, or it does not reach so far.
         """
         if self._rule is None:
-            return most
+            return Left(most, most, most, most)
         made = [one["detail"] for one in self._store.events(participant.id) if one["kind"] == _FORECAST]
         made = [one for one in made if one["number"] <= question.number]
         if not made or made[-1]["left"] is None:
             return None
-        return int(min(most, max(0, made[-1]["left"] - (question.number - made[-1]["number"]) - 1)))
+        last = made[-1]
+        forecast = Left(
+            last["left"], *(last.get(name, last["left"]) for name in ("low", "high", "most"))
+        )  # older: none
+        return forecast.after(question.number - last["number"] + 1, at_most=most)
 
 
 class StudyQueue:
@@ -317,7 +322,7 @@ class StudyQueue:
         count = self._kind(participant).count(lambda: self._posts.final_count(participant.id))
         return schedule(self.config, participant.number, count)
 
-    def questions_left(self, participant: Participant, question: StoredQuestion) -> int | None:
+    def questions_left(self, participant: Participant, question: StoredQuestion) -> Left | None:
         """About how many questions are left after this one; None: nobody knows."""
         most = len(self._slots(participant)) - question.number - 1
         return self._stopping.questions_left(participant, question, most)

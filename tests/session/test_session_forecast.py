@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.session import StoppingRule
-from edpbrl_gym.session.outlook import forecast_accuracy, match_accuracy
+from edpbrl_gym.session.outlook import Forecast, forecast_accuracy, match_accuracy
 
 D = 5
 
@@ -67,6 +67,62 @@ def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
     ratio = wider.precision / posterior.precision
     np.testing.assert_allclose(ratio, ratio[0, 0])
     assert forecast_accuracy(wider, information, pairs, [0])[0] == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_the_futures_are_those_lived_through():
+    """Their mean is the curve, and their spread that of the accuracies that are predicted after answers y = A theta."""
+    posterior, _, pairs = case(seed=2)
+    rng = np.random.default_rng(7)
+    rows = 0.8 * rng.normal(size=(3, D))
+    information, covariance = rows.T @ rows, np.linalg.inv(posterior.precision)
+    forecast, counts = Forecast(posterior, information, pairs), [0, 1, 2, 4, 8]
+    paths = forecast.paths(counts, rng.standard_normal((4, 4000, D)))
+    np.testing.assert_allclose(paths.mean(axis=0), forecast.accuracy(counts), atol=4e-3)
+    for index, n in enumerate(counts[1:], start=1):
+        precision = posterior.precision + n * information
+        truths = posterior.mean + rng.normal(size=(4000, D)) @ np.linalg.cholesky(covariance).T
+        told = n * truths @ information + np.sqrt(n) * rng.normal(size=(4000, 3)) @ rows
+        means = np.linalg.solve(precision, (posterior.precision @ posterior.mean + told).T).T
+        lived = np.array([Posterior(mean, precision).expected_accuracy(pairs) for mean in means[:1000]])
+        np.testing.assert_allclose(
+            np.quantile(paths[:, index], (0.1, 0.5, 0.9)), np.quantile(lived, (0.1, 0.5, 0.9)), atol=0.01
+        )
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6))
+def test_futures_do_not_depend_on_the_signs_of_vectors(seed):
+    posterior, information, pairs = case(seed)
+    normal = np.random.default_rng(1).standard_normal((2, 5, D))
+    almost = Forecast(posterior, information * (1 + 1e-9), pairs).paths([0, 2, 5], normal)
+    np.testing.assert_allclose(Forecast(posterior, information, pairs).paths([0, 2, 5], normal), almost, atol=1e-5)
+
+
+def test_the_questions_left_are_those_of_the_futures():
+    rule = StoppingRule(target=0.8, gain=0.0, lookahead=5, minimum=4)
+    further = np.arange(31)
+    rates = np.linspace(0.005, 0.03, 101)
+    paths = 0.6 + rates[:, None] * further  # reaches the target after 0.2 / rate questions
+    left = rule.left(1, further, paths.mean(axis=0), paths)
+    reached = np.ceil(np.round(0.2 / rates, 9))
+    low, middle, high = np.quantile(reached, (0.1, 0.5, 0.9), method="nearest")
+    assert left[:3] == (middle, low, None if high > 25 else high) and left.most == 25
+    assert left.reach == (str(int(low)), "25+" if high > 25 else str(int(high)))
+    assert rule.left(50, further, paths.mean(axis=0), np.full_like(paths, 0.9)).questions == 0
+    assert left.after(3, at_most=100).questions == middle - 3 and left.after(3, at_most=2).questions == 2
+    assert left.after(99, at_most=100).low == 0
+
+
+def test_the_gain_in_a_future_is_that_of_its_own_accuracy():
+    """Futures that are further on gain less, and stop earlier by the gain."""
+    rule = StoppingRule(target=1.0, gain=0.02, lookahead=5, minimum=0)
+    further, rng = np.arange(41), np.random.default_rng(0)
+    start = rng.uniform(0.6, 0.9, size=200)
+    paths = 1.0 - (1.0 - start)[:, None] * 0.97**further  # the same share of what is left, whatever the start
+    left = rule.left(0, further, paths.mean(axis=0), paths)
+    gains = (1.0 - start) * (1 - 0.97**5)
+    expected = np.maximum(np.ceil(np.log(gains / 0.02) / -np.log(0.97)), 0.0)
+    np.testing.assert_allclose(left[:2], np.quantile(expected, (0.5, 0.1), method="nearest"), atol=1)
 
 
 def test_the_stopping_rule_decides_in_this_order():

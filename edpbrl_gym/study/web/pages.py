@@ -24,6 +24,7 @@ from edpbrl_gym.study.style import STYLE_CHOICE
 from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_response, parse_timing
 from edpbrl_gym.study.web.frame import load_messages, see_other
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor, refuse
+from edpbrl_gym.study.web.questions import left_in_words
 from edpbrl_gym.study.web.site import PageRequest
 from edpbrl_gym.study.web.views import GroupView, picture_addresses, view_groups, view_question
 
@@ -212,6 +213,7 @@ def question(request: PageRequest) -> Answer:
     notice = request.http.query_params.get("notice", "")
     undo_key = site.store.last_key(person.id) if site.config.questions.undo and asked.number else None
     at_most = site.config.questions.stopping is not None
+    left = site.queue.questions_left(person, asked) if at_most else None
     preload: list[str] = []  # the pictures of the next question, where it is known before the answer to this one
     if site.queue.pictures is not None:
         texts = site.queue.known_next(person, site.store.history(person.id))
@@ -230,7 +232,7 @@ def question(request: PageRequest) -> Answer:
         number=asked.number + 1,
         total=len(schedule(site.config, person.number)),
         at_most=at_most,
-        left=site.queue.questions_left(person, asked) if at_most else None,
+        left=None if left is None else left_in_words(left, request.messages),
         notice=request.messages(notice) if notice in _NOTICES else None,
     )
 

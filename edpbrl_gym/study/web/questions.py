@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edpbrl_gym.likelihood import AnswerFormat, Input
 
-__all__ = ["LABELS", "OptionView", "QuestionView", "shown_question"]
+if TYPE_CHECKING:
+    from edpbrl_gym.session import Left
+    from edpbrl_gym.study.web.frame import Messages
+
+__all__ = ["LABELS", "OptionView", "QuestionView", "left_in_words", "shown_question"]
 
 LABELS = "123456789ABC"
 """Names of the positions on the page, which are also their keys."""
@@ -40,6 +45,14 @@ class QuestionView:
     cant_tell: bool  # whether "can't tell" is an answer
     keys: str  # keys of the options or levels
     hint: str  # name of the message about the keys
+
+
+def left_in_words(left: Left, messages: Messages) -> str:
+    """About how many questions are left, which is known, with the range."""
+    if left.reach is None:
+        return messages("left", number=left.questions)
+    low, high = left.reach
+    return messages("left_range", number=left.questions, low=low, high=high)
 
 
 def shown_question(

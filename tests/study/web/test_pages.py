@@ -297,8 +297,9 @@ def test_the_page_forecasts_how_many_questions_are_left(serve):
         expected = served.queue.questions_left(participant, question)
         assert (expected is not None) == ("about" in person.page.text)
         if expected is not None:
-            assert f"about {expected} left" in person.page.text
-            shown.append(expected)
+            reach = "" if expected.reach is None else " ({} to {})".format(*expected.reach)
+            assert f"about {expected.questions} left{reach}" in person.page.text
+            shown.append(expected.questions)
         person.post("/answer", best=0)
     forecasts = [event["detail"] for event in served.store.events(participant.id) if event["kind"] == "forecast"]
     assert forecasts and forecasts[0]["questions"] == 6
