@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -15,6 +16,7 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
 from edpbrl_gym.study.config import OF_STUDY, StudyConfig
+from edpbrl_gym.study.forms.pages import CHECKED, PAGE, PageForm
 from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
@@ -41,7 +43,7 @@ _log = logging.getLogger(__name__)
 _TRIES = 10  # to store a question while others change the participant's history
 _NOT_ASKED = {
     "enrolled": "has not consented yet",
-    "failed": "failed the comprehension check",
+    "failed": "gave answers on a page that were not accepted",
     "withdrawn": "has withdrawn",
 }
 _WAITED_FOR, _AHEAD = 0, 1  # who computes first: for a question, ahead
@@ -148,19 +150,34 @@ class StudyQueue:
         starts = self._arms[participant.arm].prior == OF_STUDY
         return self.store.consent(participant.id, self.config.consent_version, starts=starts)
 
-    def check_comprehension(self, participant: Participant, answers: Sequence[int], attempt: int) -> bool:
-        """Whether the participant has answered correctly about the instructions; too many attempts end it all."""
+    def check_page(self, participant: Participant, key: str, read: PageForm, attempt: int, attempts: int) -> int | None:
+        """How many attempts at a page are left after one whose answers are not accepted; None: they are.
+
+        Without any the participation ends. An attempt that is sent again, under its number, counts once.
+        """
         self._check_asking(participant)
-        practice = self.config.practice
-        correct = list(answers) == [question.correct for question in practice.comprehension]
-        detail = {"answers": list(answers), "correct": correct}
-        self.store.add_event_number(attempt, participant.id, "comprehension", detail)
-        attempts = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == "comprehension"]
-        passed = any(one["correct"] for one in attempts)
-        if not passed and len(attempts) >= practice.attempts:
+        detail = {"page": key, "answers": read.answers, "correct": not read.wrong}
+        self.store.add_event_number(attempt, participant.id, CHECKED, detail)
+        tried = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == CHECKED]
+        tried = [one for one in tried if one.get("page") == key]
+        if any(one["correct"] for one in tried):
+            return None
+        left = max(0, attempts - len(tried))
+        if left == 0:
             self.store.set_status(participant.id, "failed")
             self._visits.let_go(participant)
-        return passed
+        return left
+
+    def is_screened(self, participant: Participant) -> bool:
+        """Whether the page whose answers were not accepted allowed one attempt only: nothing was to be understood."""
+        tried = [one["detail"].get("page") for one in self.store.events(participant.id) if one["kind"] == CHECKED]
+        return any(page.attempts == 1 for page in self.config.pages if tried and page.name == tried[-1])
+
+    def store_page(self, participant: Participant, key: str, answers: Mapping[str, Any], timing: Timing) -> None:
+        """Store what was answered on a page, under its key; the first time counts."""
+        measured = {name: value for name, value in asdict(timing).items() if value is not None}
+        detail = {"page": key, "answers": dict(answers), "timing": measured, "config": self.config.fingerprint[:16]}
+        self.store.first_event(participant.id, PAGE, detail, about="page")
 
     def withdraw(self, participant: Participant) -> None:
         """End a participation for good; without effect when it has ended already."""

@@ -81,7 +81,7 @@ class Participant:
     language: str  # code of the language
     consent_version: str | None  # version of the consent text that was agreed to; None: no consent yet
     consented_at: str | None  # when, ISO 8601 in UTC
-    status: Status  # "enrolled", "consented", "asking", "finished", "failed" (the comprehension check) or "withdrawn"
+    status: Status  # "enrolled", "consented", "asking", "finished", "failed" (a check) or "withdrawn"
     created_at: str  # time of arrival
 
 

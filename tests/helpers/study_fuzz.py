@@ -34,7 +34,7 @@ SITE = "http://study.test"
 PEOPLE = 5
 _OWN_ACCORD = ("status", "sure", "style", "refused")  # events that no post of a participant asks for
 _FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "language",
-           "attempt", "check-0", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
+           "attempt", "page", "shown", "q-what", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
 _PARAMETERS = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant", "lang", "notice", "x")
 
 junk = st.one_of(
@@ -101,7 +101,7 @@ def attempts(paths: list[str]) -> st.SearchStrategy[Attempt]:
         changes=st.fixed_dictionaries(
             {
                 "agree": st.just("yes"),
-                "check-0": st.just("1"),
+                "q-what": st.just("1"),
                 "best": st.sampled_from(["0", "1", "2", "3"]),
                 "worst": st.sampled_from(["0", "1"]),
                 "place-0": st.sampled_from(["", "1", "2"]),
@@ -123,7 +123,7 @@ def attempts(paths: list[str]) -> st.SearchStrategy[Attempt]:
         elsewhere=rarely,
         changes=st.one_of(
             st.just({"best": "1"}),
-            st.just({"agree": "yes", "check-0": "1"}),
+            st.just({"agree": "yes", "q-what": "1"}),
             st.dictionaries(
                 st.one_of(st.sampled_from(_FIELDS), st.text(max_size=8)), st.one_of(st.none(), junk), max_size=4
             ),

@@ -17,12 +17,41 @@ function begin() {
     });
   }
   if (document.querySelector("[data-pending]")) awaitStyle();
+  keepDraft(document.querySelector("form[data-page]"));
   if (document.querySelector("#files[data-later]")) awaitFiles();
   for (const picture of document.querySelectorAll("img[data-coming]")) awaitPicture(picture);
   const question = document.querySelector("form[data-question]");
   if (!question) return;
   askQuestion(question);
   for (const address of (question.dataset.preload ?? "").split(" ").filter(Boolean)) new Image().src = address;
+}
+
+// What is typed on a page of questions stays in this tab until the server has it: after a reload, the browser's back
+// button or a server that did not answer it is there again.
+function keepDraft(form) {
+  const key = "edpbrl-draft";
+  const drafts = { read: () => JSON.parse(sessionStorage.getItem(key) ?? "null"), write: (draft) => sessionStorage.setItem(key, JSON.stringify(draft)) };
+  try {
+    const draft = drafts.read();
+    if (!form) return sessionStorage.removeItem(key); // the page is stored: another one follows it
+    const inputs = [...form.elements].filter((one) => one.name.startsWith("q-"));
+    if (draft?.page !== form.dataset.page) drafts.write(null);
+    else if (!("typed" in form.dataset)) {
+      for (const one of inputs) {
+        if (one.type === "radio" || one.type === "checkbox") one.checked = draft.given.some(([name, value]) => name === one.name && value === one.value);
+        else one.value = draft.given.find(([name]) => name === one.name)?.[1] ?? one.value;
+      }
+    }
+    const given = () => [...new FormData(form)].filter(([name]) => name.startsWith("q-"));
+    form.addEventListener("input", () => drafts.write({ page: form.dataset.page, given: given() }));
+  } catch {
+    // a browser that keeps nothing for pages
+  }
+  if (!form) return;
+  const life = new AbortController();
+  window.addEventListener("edpbrl-page", () => life.abort(), { once: true });
+  const clock = watch(form, life.signal);
+  form.addEventListener("submit", () => clock.fill());
 }
 
 function askQuestion(form) {
