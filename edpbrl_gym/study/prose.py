@@ -21,7 +21,10 @@ __all__ = ["IMAGES", "image_name", "images_of", "render", "wrong_image"]
 
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 """Types of images by the ends of their names."""
-_BLOCKS = ("paragraph_open", "heading_open", "list_item_open", "blockquote_open", "th_open", "td_open")
+_BLOCKS = {
+    f"{name}_open"
+    for name in ("paragraph", "heading", "bullet_list", "ordered_list", "list_item", "blockquote", "th", "td")
+}
 _MAX_IMAGE = 20 * 1024 * 1024  # bytes
 
 

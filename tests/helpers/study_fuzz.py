@@ -33,8 +33,8 @@ from tests.helpers.study_client import Forms
 SITE = "http://study.test"
 PEOPLE = 5
 _OWN_ACCORD = ("status", "sure", "style", "refused")  # events that no post of a participant asks for
-_FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "language",
-           "attempt", "page", "shown", "q-what", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
+_FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "page",
+           "language", "attempt", "shown", "q-what", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
 _PARAMETERS = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant", "lang", "notice", "x")
 
 junk = st.one_of(

@@ -21,8 +21,8 @@ FAILED, WITHDRAWN, LEFT = 7, 11, 5  # every so many-th participant
 def take_part(folder: Path, people: int, *, noise: float = 0.3, seed: int = 0) -> None:
     """Let people with tastes around a common one answer a study in its database.
 
-    Every 7th fails the check below the instructions (where there is one), every 11th withdraws after some answers, every 5th
-    leaves; some can't tell, or take an answer back; times fall with practice; whoever finishes states a style.
+    Every 7th fails the check below the instructions (where there is one), every 11th withdraws after some answers,
+    every 5th leaves; some can't tell, or take an answer back; times fall with practice; who finishes states a style.
     """
     config = read_config(folder)
     materials = Materials(config)

@@ -30,20 +30,24 @@ function begin() {
 // button or a server that did not answer it is there again.
 function keepDraft(form) {
   const key = "edpbrl-draft";
-  const drafts = { read: () => JSON.parse(sessionStorage.getItem(key) ?? "null"), write: (draft) => sessionStorage.setItem(key, JSON.stringify(draft)) };
+  const isAnswer = (one) => one.name.startsWith("q-");
+  const write = (sent) => {
+    const given = [...new FormData(form)].filter(([name]) => name.startsWith("q-"));
+    sessionStorage.setItem(key, JSON.stringify({ page: form.dataset.page, given, sent }));
+  };
   try {
-    const draft = drafts.read();
-    if (!form) return sessionStorage.removeItem(key); // the page is stored: another one follows it
-    const inputs = [...form.elements].filter((one) => one.name.startsWith("q-"));
-    if (draft?.page !== form.dataset.page) drafts.write(null);
-    else if (!("typed" in form.dataset)) {
-      for (const one of inputs) {
-        if (one.type === "radio" || one.type === "checkbox") one.checked = draft.given.some(([name, value]) => name === one.name && value === one.value);
-        else one.value = draft.given.find(([name]) => name === one.name)?.[1] ?? one.value;
+    const draft = JSON.parse(sessionStorage.getItem(key) ?? "null");
+    const isStored = draft?.sent && draft.page !== form?.dataset.page; // another page follows it
+    if (isStored) sessionStorage.removeItem(key);
+    if (form && draft?.page === form.dataset.page && !("typed" in form.dataset)) {
+      const values = (name) => draft.given.filter(([other]) => other === name).map(([, value]) => value);
+      for (const one of [...form.elements].filter(isAnswer)) {
+        if (one.type === "radio" || one.type === "checkbox") one.checked = values(one.name).includes(one.value);
+        else one.value = values(one.name)[0] ?? one.value;
       }
     }
-    const given = () => [...new FormData(form)].filter(([name]) => name.startsWith("q-"));
-    form.addEventListener("input", () => drafts.write({ page: form.dataset.page, given: given() }));
+    form?.addEventListener("input", () => write(false));
+    form?.addEventListener("submit", () => write(true));
   } catch {
     // a browser that keeps nothing for pages
   }
