@@ -34,7 +34,7 @@ SITE = "http://study.test"
 PEOPLE = 5
 _OWN_ACCORD = ("status", "sure", "style", "refused")  # events that no post of a participant asks for
 _FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "page",
-           "language", "attempt", "shown", "q-what", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
+           "language", "attempt", "shown", "q-what", "group", "first_input_ms", "answer_ms", "x")  # fmt: skip
 _PARAMETERS = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant", "lang", "notice", "x")
 
 junk = st.one_of(

@@ -176,6 +176,7 @@ def test_a_mistake_of_a_page_is_said_with_its_key(folder, change, said):
         ('kind = "choice"', 'kind = "chioce"', "pages[1].questions[1].kind: expected one of 'choice', 'choices'"),
         ('kind = "choice"', "", "pages[1].questions[1].kind: expected one of 'choice'"),
         ('name = "student"', 'name = "Student?"', "pages[1].questions[1].name: expected a name of at most 30"),
+        ('name = "student"', 'name = "sent_s"', "expected another name than 'sent_s', a column of the page"),
         ('name = "student"', 'name = "age"', "expected a name of its own for each question, got 'age' twice"),
         ('name = "about"', 'name = "consent"', "pages[1].name: expected another name than those of the study's texts"),
         ('choices = ["Yes", "No"]', 'choices = ["Yes"]', "pages[1].questions[1].choices: expected a list of choices"),

@@ -20,6 +20,7 @@ __all__ = ["read_pages"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 _MAX_FIELDS = 55  # of a page; a form has some more
+_OWN_COLUMNS = ("sent_s", "answer_ms")
 _TESTS = ("is", "is_not", "at_least", "at_most")
 
 
@@ -78,6 +79,8 @@ def _page(one: Table, *, total: int) -> Page:
             for language, texts in list_translations(listed).items():
                 translations.setdefault(language, {}).update(texts)
     names = [question.name for question in asked]
+    for name in sorted(set(names) & set(_OWN_COLUMNS)):
+        mistakes.append(f"{one.key('questions')}: expected another name than {name!r}, a column of the page; rename it")
     for name in sorted({name for name in names if names.count(name) > 1}):
         mistakes.append(f"{one.key('questions')}: expected a name of its own for each question, got {name!r} twice")
     page = Page(

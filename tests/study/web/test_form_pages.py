@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas
 import pytest
 from starlette.testclient import TestClient
 
+from edpbrl_gym.study.checks import examine
+from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.export import export
 from edpbrl_gym.study.forms.pages import entries_of
 from edpbrl_gym.study.records import Timing
 from edpbrl_gym.study.web import create_app
+from edpbrl_gym.study.wording import load_messages
+from tests.helpers.oracle_studies import Server
 from tests.helpers.studies import SMALL
+from tests.helpers.study_client import Person
 
 pytestmark = pytest.mark.needs("study", "experiments")
 
@@ -141,6 +147,18 @@ def test_what_cannot_be_taken_is_said_at_its_question_and_nothing_typed_is_lost(
             assert f'name="{name}" value="{typed}" checked' in page.text
     person.post("/page", **{**GOOD, **({field: ""} if field in ("q-some-1", "q-age-not") else {})})
     assert person.at == "/question" and "kinds" in stored(served)
+
+
+def test_the_longest_texts_of_any_language_fit_into_a_form_and_larger_forms_are_refused(serve):
+    pages = KINDS.replace("length = 10", "length = 500").replace('text = "At length?"', 'text = "?"\nlength = 4500')
+    served, person = begun(serve, pages)
+    long = "\u98ce" * 4500
+    assert person.post("/page", **{**GOOD, "q-short": "\u98ce" * 500, "q-long": long}).url.path == "/question"
+    assert stored(served)["kinds"]["long"] == long
+    other = served.person()
+    other.arrive()
+    other.post("/instructions")
+    assert other.post("/page", **{**GOOD, "q-long": long * 2}).status_code == 413
 
 
 def test_rather_not_say_is_an_answer_and_digits_of_any_script_are_numbers(serve):
@@ -369,3 +387,63 @@ def test_a_page_answered_before_the_configuration_changed_is_exported_all_the_sa
     export(served.store, served.queue.materials, tmp_path / "export")
     table = pandas.read_csv(tmp_path / "export" / "pages.csv")
     assert json.loads(table["gone.old"][0]) == ["x"] and table["kinds.age"][0] == 42
+
+
+def test_a_participant_sees_translations_and_the_original_is_stored(serve, tmp_path):
+    text = SMALL.replace("seed = 3", 'seed = 3\nlanguages = ["en", "fi"]')
+    served, page = serve(text, languages=("fi",)), 'lang="fi"'
+    folder = served.config.folder
+    words = [token for step in served.queue.materials.vocabulary.tokens for token in step]
+    (folder / "translations").mkdir()
+    rows = [f'"{token}","sana {number}"' for number, token in enumerate(words)]
+    rows += ['"One?","Yksi?"', '"green, dark","vihreä"', '"All kinds","Kaikki"']
+    (folder / "translations" / "fi.csv").write_text("\n".join(["original,shown", *rows]), encoding="utf-8")
+    (folder / "messages").mkdir()
+    english = load_messages("en").texts
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {**english, "next": "Seuraava"}.items()]
+    (folder / "messages" / "fi.toml").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "study.toml").write_text(text + KINDS, encoding="utf-8")
+    examine(read_config(folder), encoder=served.queue.materials.encoder)
+    again = Server(folder)
+    try:
+        person = Person(TestClient(create_app(again.queue), base_url="http://study.test"))
+        person.get("/", params={"lang": "fi"})
+        person.post("/consent", agree="yes", language="fi")
+        person.post("/instructions")
+        assert page in person.page.text and "Seuraava" in person.page.text
+        assert "<h1" in person.page.text and "Kaikki" in person.page.text and "vihreä" in person.page.text
+        person.post("/page", **GOOD)
+        assert person.at == "/question" and "sana" in person.page.text
+        assert not any(f">{token}<" in person.page.text for token in words)
+        person.post("/answer", best=0)
+        [record] = again.store.records()
+        assert entries_of(record.events)["kinds"]["answers"]["one"] == "green, dark"
+        assert all(
+            part in words for question, _ in record.history for text in question.texts for part in text.split(", ")
+        )
+    finally:
+        again.close()
+
+
+def test_images_of_texts_are_served_and_nothing_else_of_the_folder(serve):
+    from PIL import Image
+
+    served = serve()
+    folder = served.config.folder
+    (folder / "images").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "images" / "one.png")
+    Image.new("RGB", (8, 9)).save(folder / "images" / "two.png")
+    (folder / "texts" / "consent.en.txt").write_text("Look: ![a square](images/one.png) <b>x</b>")
+    again = Server(folder)
+    try:
+        client = TestClient(create_app(again.queue), base_url="http://study.test")
+        page = client.get("/").text
+        [name] = re.findall(r'<img src="/images/([0-9a-f]+\.png)" alt="a square"', page)
+        assert "&lt;b&gt;x&lt;/b&gt;" in page
+        response = client.get(f"/images/{name}")
+        assert response.content == (folder / "images" / "one.png").read_bytes()
+        assert response.headers["content-type"] == "image/png"
+        for other in ("one.png", "images%2fone.png", "..%2fstudy.toml", "two.png"):
+            assert client.get(f"/images/{other}").status_code == 404
+    finally:
+        again.close()
