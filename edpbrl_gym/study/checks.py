@@ -86,7 +86,7 @@ def _untranslated(config: StudyConfig, materials: Materials, mistakes: list[str]
         text for page in config.pages for text in page.parts if page.text != text or not _has_file(config, page)
     ]
     listed = [text for page in config.pages for one in page.questions for text in getattr(one, "choices", ())]
-    own = dict.fromkeys([*of_pages, *tokens])
+    own = dict.fromkeys([config.title, *of_pages, *tokens])
     words = {token for step in materials.vocabulary.tokens for token in step}
     known = {*own, *listed, *words}
     is_closed = not any(arm.planner == "oracle" for arm in config.arms)  # an oracle's texts are known to nobody

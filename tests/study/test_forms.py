@@ -345,7 +345,7 @@ def test_translations_are_of_texts_that_there_are(tmp_path):
     plan, materials = examine(config, encoder=CountingEncoder())
     assert config.shown_in("de") == {"Student?": "Studierend?", "Yes": "Ja", "About you": "Über Sie"}
     [(language, count, example)] = plan.untranslated
-    assert language == "de" and example == "No" and count == 2 + sum(materials.vocabulary.sizes)
+    assert language == "de" and example == "A small study" and count == 3 + sum(materials.vocabulary.sizes)
     for rows, said in (
         ("original,shown\nStudnt?,x\n", "got the unknown 'Studnt?'; did you mean 'Student?'?"),
         ("original;shown\n", "expected the columns original,shown"),

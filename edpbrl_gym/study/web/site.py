@@ -65,7 +65,7 @@ class Site:
             language,
             status=status,
             headers=headers,
-            title=self.config.title,
+            title=self.shown(language).get(self.config.title, self.config.title),
             form_token=None if visitor is None else self.signer.form_token(visitor),
             **values,
         )

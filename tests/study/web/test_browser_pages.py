@@ -195,7 +195,7 @@ def test_every_page_has_no_violation_and_on_a_phone_no_word_breaks_inside(look, 
         check(reader)
     assert page.locator("html").get_attribute("dir") == ("rtl" if language == "ar" else "ltr")
     page.check("[name=agree]")
-    press(reader, "/instructions")
+    press(reader, "/page")
     check(reader)
     page.locator("input[type=radio]").first.check()
     page.click("button.primary")
