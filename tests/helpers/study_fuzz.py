@@ -219,7 +219,7 @@ class _Target:
             same = known.keys() - {"status", "consented_at", "consent_version"}
             assert {name: known[name] for name in same} == {name: now[name] for name in same}
             if now["status"] != known["status"]:
-                posted = {"withdrawn": "/withdraw", "failed": "/instructions"}.get(now["status"], path)
+                posted = {"withdrawn": "/withdraw", "failed": "/page"}.get(now["status"], path)
                 assert posted == path and (genuine or now["status"] in ("asking", "finished")), (known, now)
         assert people <= (path == "/consent" and fields.get("agree") == "yes")
         assert len(added) <= (path == "/answer")
