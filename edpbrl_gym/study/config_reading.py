@@ -248,8 +248,13 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     pages = read_pages(table, reserved=TEXTS, total=total)
     texts = _texts(folder, languages, [page.name for page in pages], mistakes)
     translations = read_translations(folder / "translations", languages, mistakes)
-    written = [*texts.values(), *(page.text for page in pages)]
-    written += [shown[page.text] for page in pages for shown in translations.values() if page.text in shown]
+    written = [(str(folder / "texts" / f"{name}.txt"), text) for name, text in texts.items()]
+    for page in pages:
+        written.append((f"pages ({page.name}): text", page.text))
+        written += [
+            (str(folder / "translations" / f"{language}.csv"), shown.get(page.text, ""))
+            for language, shown in translations.items()
+        ]
     config = StudyConfig(
         folder=folder,
         title=table.text("title", of="the title"),
@@ -440,15 +445,15 @@ def _texts(folder: Path, languages: tuple[str, ...], pages: Sequence[str], mista
     return found
 
 
-def _images(folder: Path, texts: Sequence[str], mistakes: list[str]) -> dict[str, str]:
-    """The names under which the images of Markdown texts are served, by their addresses."""
+def _images(folder: Path, texts: Sequence[tuple[str, str]], mistakes: list[str]) -> dict[str, str]:
+    """The names under which the images of Markdown texts are served, by address; ``texts`` says where each text is."""
     found = {}
-    for address in sorted({address for text in texts for address in images_of(text)}):
+    for where, address in dict.fromkeys((where, address) for where, text in texts for address in images_of(text)):
         expected = wrong_image(folder, address)
         if expected is None:
             found[address] = image_name(folder / address)
         else:
-            mistakes.append(f"texts: expected {expected} as the image of a text, got {address!r}; check its path")
+            mistakes.append(f"{where}: expected {expected} as an image, got {address!r}; check its path")
     return found
 
 

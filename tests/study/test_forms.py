@@ -423,7 +423,7 @@ def test_an_image_is_a_file_of_the_study(tmp_path, address, said):
     (folder / "texts" / "instructions.en.txt").write_text(f"![x]({address})")
     with pytest.raises(Mistakes) as error:
         read_config(folder)
-    assert any(said in one and address in one for one in error.value.mistakes)
+    assert any(said in one and address in one and "instructions.en.txt" in one for one in error.value.mistakes)
 
 
 def test_files_of_forms_are_in_the_package():
