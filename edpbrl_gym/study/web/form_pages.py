@@ -50,7 +50,7 @@ class FieldView:
 def due_page(request: PageRequest) -> Due | None:
     """The page that the participant has to answer now; None: there is none."""
     config, person = request.site.config, request.person
-    if not config.pages or person.status in ("enrolled", "failed", "withdrawn"):
+    if not config.pages or person.status not in ("consented", "asking", "finished"):
         return None
     entries = entries_of(events := request.site.store.events(person.id))
     places: tuple[Place, ...]
