@@ -166,13 +166,17 @@ def _check(options: StudyCheck) -> None:
 
 
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
+    from edpbrl_gym.reporting.statistics import plural
     from edpbrl_gym.study.arms import kind_of
-    from edpbrl_gym.study.web.frame import has_messages
+    from edpbrl_gym.study.forms.pages import PLACES
+    from edpbrl_gym.study.wording import has_messages
 
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)
     bullet(console, "Languages", ", ".join(config.languages))
-    english = [language for language in config.languages if not has_messages(language)]
+    english = [
+        language for language in config.languages if not has_messages(language) and language not in config.messages
+    ]
     if english:
         bullet(console, "Note", f"the pages have no buttons and headings in {', '.join(english)}; they are in English "
                "there, around your texts")  # fmt: skip
@@ -182,6 +186,13 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     parts += [f"{checks.repeated} repeated"] if checks.repeated else []
     parts += [f"{checks.test} to compare the arms"] if checks.test else []
     bullet(console, "Questions", f"at most {plan.questions} ({', '.join(parts)})")
+    for page in config.pages:
+        when = f"after {page.after} choices" if page.after else PLACES[page.place]
+        when = f"after every {page.every} choices" if page.every else when
+        bullet(console, "Page", f"{page.name}, {when}: {plural(len(page.questions), 'question')}")
+    for language, count, example in plan.untranslated:
+        bullet(console, "Note", f"{count} texts have no translation in {language} and are shown as they are, such as "
+               f"{example!r}; add them to translations/{language}.csv")  # fmt: skip
     if questions.stopping is not None:
         bullet(console, "Ends early", f"when sure (accuracy {questions.stopping.target:.0%}), after "
                f"{questions.stopping.minimum} answers or more")  # fmt: skip

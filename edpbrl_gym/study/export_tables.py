@@ -21,6 +21,7 @@ __all__ = [
     "CROWD",
     "EVENTS",
     "IDENTITIES",
+    "PAGES",
     "PARTICIPANTS",
     "PREDICTIONS",
     "STUDY",
@@ -39,6 +40,7 @@ __all__ = [
     "participant_row",
     "pseudonym",
     "read_tables",
+    "since",
     "tables_of",
 ]
 
@@ -73,6 +75,7 @@ PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
     _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
 CROWD, IDENTITIES = _COLUMNS["crowd"], _COLUMNS["who"] + _COLUMNS["identities"]
+PAGES = _COLUMNS["who"]  # then those of the pages: see ``forms.export``
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
 
 
@@ -106,8 +109,8 @@ def answer_rows(name: str, participant: Participant, history: History) -> list[d
             "repeats": None if question.repeat_of is None else order.get(question.repeat_of),
             "answer": None if answer is None else answer.response.kind,
             "order": None if answer is None else list(answer.response.numbers),
-            "shown_s": _since(participant, question.shown_at),
-            "answered_s": _since(participant, None if answer is None else answer.answered_at),
+            "shown_s": since(participant, question.shown_at),
+            "answered_s": since(participant, None if answer is None else answer.answered_at),
             "first_input_ms": timing and timing.first_input_ms, "answer_ms": timing and timing.answer_ms,
             "visibility_changes": timing and timing.visibility_changes, "device": _device(answer),
             "config": None if answer is None else answer.config[:16],
@@ -131,7 +134,7 @@ def participant_row(name: str, participant: Participant, history: History, forma
     ]
     pairs = [pair for pair in pairs if None not in pair]
     last = max((answer.answered_at for _, answer in live if answer is not None), default=None)
-    seconds = _since(participant, last)
+    seconds = since(participant, last)
     return {
         "participant": name, "arm": participant.arm, "language": participant.language,
         "consent_version": participant.consent_version, "status": participant.status, "pilot": participant.pilot,
@@ -162,7 +165,7 @@ def event_rows(
     return [
         {
             "participant": name,
-            "after_s": _since(participant, event["at"]),
+            "after_s": since(participant, event["at"]),
             "kind": event["kind"],
             "detail": event["detail"] if identified or event["kind"] in _OWN_EVENTS else None,
         }
@@ -170,7 +173,8 @@ def event_rows(
     ]
 
 
-def _since(participant: Participant, time: str | None) -> float | None:
+def since(participant: Participant, time: str | None) -> float | None:
+    """Seconds from a participant's consent to a time."""
     if time is None or participant.consented_at is None:
         return None
     passed = datetime.fromisoformat(time) - datetime.fromisoformat(participant.consented_at)
@@ -235,7 +239,7 @@ def facts_of(config: StudyConfig, *, deleted: int, pilot: bool = False) -> dict[
         "number": questions.number,
         "least": questions.least,
         "practice": config.practice.questions,
-        "comprehension": len(config.practice.comprehension),
+        "comprehension": sum(one.accept is not None for page in config.pages for one in page.questions),
         "attention": checks.attention,
         "repeated": checks.repeated,
         "test": checks.test,

@@ -1,8 +1,8 @@
 """Places: who may come, which arm they are in, and when a place is free for the next person.
 
 Places are numbered. Blocks of the balanced assignment are blocks of places, and whoever comes takes the lowest free
-one, so blocks count people who finish: a place is given back by those who fail the comprehension check, withdraw, are
-timed out or are deleted. People of a pilot have places of their own.
+one, so blocks count people who finish: a place is given back by those whose answers on a page are not accepted, who
+withdraw, are timed out or are deleted. People of a pilot have places of their own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import Any
 from sqlalchemy import Connection, and_, exists, func, or_, select
 
 from edpbrl_gym.study.recruitment import Closed
+from edpbrl_gym.study.rows import event_of, history_of
 from edpbrl_gym.study.tables import answers, events, participants, questions
 
-__all__ = ["GIVES_BACK", "NoPlaceError", "Quotas", "idle", "places_taken"]
+__all__ = ["GIVES_BACK", "NoPlaceError", "PageWaits", "Quotas", "idle", "places_taken"]
 
 GIVES_BACK = ("failed", "withdrawn", "timed_out")
 """Statuses of people whose place is free."""
+PageWaits = Callable[[list[dict[str, Any]], int], bool]
+"""Whether a page of questions waits for somebody who is asked, by their events and their number of answers."""
 _WAITED_FOR = ("enrolled", "consented", "asking")  # those who may be timed out
 
 
@@ -71,10 +74,12 @@ def places_taken(connection: Connection, *, pilot: bool) -> dict[int, str]:
     return {row.place: row.arm for row in connection.execute(query)}
 
 
-def idle(connection: Connection, since: str, participant: int | None = None) -> list[int]:
+def idle(
+    connection: Connection, since: str, participant: int | None = None, page_waits: PageWaits | None = None
+) -> list[int]:
     """Rows of the people for whom something has waited, and who have done nothing since a time (ISO 8601).
 
-    Whoever waits for the study, because the next question is not there yet, is not idle.
+    Whoever waits for the study, because the next question is not there yet and no page of questions waits, is not idle.
     """
     own = participants.c.id
     live = and_(questions.c.participant == own, questions.c.struck_by.is_(None))
@@ -83,12 +88,20 @@ def idle(connection: Connection, since: str, participant: int | None = None) -> 
         exists().where(answers.c.participant == own, answers.c.answered_at > since),
         exists().where(events.c.participant == own, events.c.at > since),
     ]
-    query = select(own).where(
+    query = select(own, or_(waiting, participants.c.status != "asking").label("is_waited_for")).where(
         participants.c.status.in_(_WAITED_FOR),
         func.coalesce(participants.c.consented_at, participants.c.created_at) <= since,
-        or_(waiting, participants.c.status != "asking"),
         *(~one for one in recent),
     )
     if participant is not None:
         query = query.where(own == participant)
-    return list(connection.execute(query.order_by(own)).scalars())
+    found = []
+    for row in connection.execute(query.order_by(own)).all():
+        is_waited_for = bool(row.is_waited_for)
+        if not is_waited_for and page_waits is not None:
+            happened = connection.execute(select(events).where(events.c.participant == row.id).order_by(events.c.id))
+            answered = sum(given is not None for _, given in history_of(connection, row.id))
+            is_waited_for = page_waits([event_of(one) for one in happened], answered)
+        if is_waited_for:
+            found.append(row.id)
+    return found

@@ -81,7 +81,7 @@ class Participant:
     language: str  # code of the language
     consent_version: str | None  # version of the consent text that was agreed to; None: no consent yet
     consented_at: str | None  # when, ISO 8601 in UTC
-    # "enrolled", "consented", "asking", "finished", "failed" (the comprehension check), "withdrawn" or "timed_out"
+    # "enrolled", "consented", "asking", "finished", "failed" (a check), "withdrawn" or "timed_out"
     status: Status
     created_at: str  # time of arrival
     place: int | None  # of the balanced assignment, from 0; None: given back

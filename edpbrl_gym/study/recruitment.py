@@ -20,9 +20,9 @@ Closed = Literal["not_open", "closed", "full"]
 """Why nobody new is let in."""
 ENDS: Mapping[str, Outcome] = {
     **{"finished": "complete", "failed": "screened_out", "withdrawn": "no_consent", "timed_out": "timed_out"},
-    **{"declined": "no_consent", "full": "quota_full", "closed": "quota_full"},
+    **{"screened": "screened_out", "declined": "no_consent", "full": "quota_full", "closed": "quota_full"},
 }
-"""Outcomes by the status of a participant, and by why somebody does not become one."""
+"""Outcomes by the status of a participant (or "screened", of those who failed), and by why nobody becomes one."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.identifiers import identity_of
 from edpbrl_gym.study.posts import last_is_read
-from edpbrl_gym.study.quotas import GIVES_BACK, Quotas, idle, places_taken
+from edpbrl_gym.study.quotas import GIVES_BACK, PageWaits, Quotas, idle, places_taken
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -172,19 +172,19 @@ class Store:
         with self.database.reading() as connection:
             return places_taken(connection, pilot=pilot)
 
-    def time_out(self, since: str, participant: int | None = None) -> bool:
+    def time_out(self, since: str, participant: int | None = None, page_waits: PageWaits | None = None) -> bool:
         """Give back the places of all, or of one, who were to do something and have not since a time (ISO 8601).
 
         Returns:
             Whether there were any.
         """
         with self.database.reading() as connection:
-            found = idle(connection, since, participant)
+            found = idle(connection, since, participant, page_waits)
         ended = False
         for one in found:
             with suppress(UnknownParticipantError), self.database.writing() as connection:  # deleted meanwhile
                 row = locked(connection, one)  # what was stored before is seen from here on, and nothing more is stored
-                if idle(connection, since, one):
+                if idle(connection, since, one, page_waits):
                     _with_status(connection, row, "timed_out")
                     ended = True
         return ended

@@ -33,10 +33,21 @@ planner = "random"
 weight = 2
 """
 
-CHECKED = SMALL.replace(
-    "[checks]",
-    'attempts = 2\n[[practice.comprehension]]\ntext = "What?"\nchoices = ["this", "that"]\ncorrect = 2\n[checks]',
-)
+UNDERSTOOD = """
+[[pages]]
+name = "understood"
+place = "instructions"
+title = "Before we start"
+attempts = 2
+[[pages.questions]]
+name = "what"
+kind = "choice"
+text = "What?"
+choices = ["this", "that"]
+accept = { is = "that" }
+"""
+
+CHECKED = SMALL + UNDERSTOOD
 
 
 def write_study(folder: Path, text: str = SMALL, *, languages: Iterable[str] = ()) -> Path:

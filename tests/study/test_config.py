@@ -62,7 +62,7 @@ def mistakes(document, folder):
         (("database",), "mysql://x", "database"),
         (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
         (("checks", "test"), 7, "checks.test: expected a whole number of at least 0 and at most 6"),
-        (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
+        (("practice", "comprehension"), [{"text": "?"}], "write [[pages]] with name"),
         (("pictures",), {"height": 512}, "pictures.renderer"),
         (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),
         (("completion_code",), "C1", "[recruitment.codes], got completion_code; move it there: complete = 'C1'"),

@@ -136,6 +136,23 @@ def test_who_has_done_nothing_for_long_gives_the_place_to_the_next_person(store)
     assert len(store.history(gone.id)) == 2 and [one.id for one in store.without_question()] == [waits.id]
 
 
+def test_a_page_of_questions_after_an_answer_is_waited_for_although_no_question_is_there(store):
+    people = [store.set_status(enrol(store, number).id, "asking") for number in range(3)]
+    for person in people:
+        store.answer(person.id, ask(store, person.id, 0).key, Response.best(0))
+    store.add_event(people[1].id, "page", {"page": "load"})
+    store.answer(people[2].id, ask(store, people[2].id, 1).key, Response.best(0))
+    for person in people:
+        long_ago(store, person.id, 61)
+    assert not store.time_out(time(60))  # the study is waited for
+
+    def page_waits(happened, answered):
+        return answered == 1 and not any(one["kind"] == "page" for one in happened)
+
+    assert store.time_out(time(60), None, page_waits) and not store.time_out(time(60), None, page_waits)
+    assert [one.status for one in store.participants()] == ["timed_out", "asking", "asking"]
+
+
 def test_an_answer_that_is_stored_while_places_are_given_back_keeps_the_place(url, monkeypatch):
     store, other = open_store(url), open_store(url)
     person = store.set_status(enrol(store, 0).id, "asking")

@@ -105,7 +105,7 @@ def test_the_funnel_counts_everybody_and_the_rest_only_who_takes_part(tables):
     counted = count_statistics(tables)
     steps = {step.name: (step.arms["adaptive"], step.arms["random"]) for step in counted.funnel}
     assert steps == {
-        "arrived": (3, 4), "consented": (3, 3), "passed the comprehension check": (2, 3), "answered 1 question": (2, 3),
+        "arrived": (3, 4), "consented": (3, 3), "passed the check": (2, 3), "answered 1 question": (2, 3),
         "answered half (2)": (2, 3), "answered all": (2, 1), "finished": (2, 1),
     }  # fmt: skip
     assert counted.statuses["random"] == {

@@ -242,7 +242,7 @@ def _progress_table(counted: Counted) -> TextTable:
     gone = f" {plural(counted.deleted, 'participant')} more deleted on request." if counted.deleted else ""
     note = (
         "Where participants are now: enrolled (no consent yet), consented (no question yet), asking, finished, failed "
-        f"(the comprehension check), withdrawn, timed out.{gone}"
+        f"(a page whose answers were not accepted), withdrawn, timed out.{gone}"
     )
     return TextTable("Progress", ["arm", *STATUSES], rows, note, words=1)
 
@@ -402,7 +402,7 @@ def _styles_table(counted: Counted, compared: Compared) -> TextTable:
 def _how(tables: StudyTables, counted: Counted) -> list[str]:
     study = tables.study
     lines = [
-        "Participants who failed the comprehension check or withdrew are counted in Progress and Drop-out only. All "
+        "Participants who failed a check or withdrew are counted in Progress and Drop-out only. All "
         "other numbers are of participants who are asked or have finished, those of the arms of the latter.",
     ]
     if study["test"]:

@@ -23,11 +23,13 @@ from edpbrl_gym.study.database import DatabaseGoneError
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import NotAskingError, UnknownParticipantError
 from edpbrl_gym.study.store import Store
-from edpbrl_gym.study.web import pages
+from edpbrl_gym.study.web import form_pages, pages
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
 from edpbrl_gym.study.web.frame import StaticPages, preferred_language, see_other
 from edpbrl_gym.study.web.guards import (
+    MAX_BODY,
+    MAX_PAGE,
     AllowedHosts,
     BadTokenError,
     BodyTooLargeError,
@@ -40,7 +42,7 @@ from edpbrl_gym.study.web.guards import (
 )
 from edpbrl_gym.study.web.preview import Preview, preview_address
 from edpbrl_gym.study.web.site import PageRequest, Site
-from edpbrl_gym.study.web.views import picture_endpoint
+from edpbrl_gym.study.web.views import image_endpoint, picture_endpoint
 
 __all__ = ["Health", "create_app"]
 
@@ -53,6 +55,8 @@ _OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/cons
 _PERSONAL: list[tuple[str, str, Page]] = [
     ("GET", "/instructions", pages.instructions),
     ("POST", "/instructions", pages.pass_instructions),
+    ("GET", "/page", form_pages.show_page),
+    ("POST", "/page", form_pages.send_page),
     ("GET", "/question", pages.question),
     ("POST", "/answer", pages.answer),
     ("POST", "/undo", pages.undo),
@@ -138,6 +142,7 @@ def _application(site: Site, others: list[Route]) -> Starlette:
         routes=[
             *routes,
             Route("/pictures/{name}.png", picture_endpoint(site)),
+            Route("/images/{name}", image_endpoint(site)),
             *others,
             Mount("/static", StaticPages()),
         ],
@@ -155,7 +160,7 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
         if method == "POST":
             if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
                 raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
-            form = parse_form(await limited_body(request))
+            form = parse_form(await limited_body(request, MAX_PAGE if page is form_pages.send_page else MAX_BODY))
         threads = site.question_threads if page is pages.question else None
         response = await to_thread.run_sync(_serve, site, page, request, form, method, personal, limiter=threads)
         if isinstance(response, RedirectResponse) and request.headers.get("accept") == "application/json":

@@ -25,6 +25,7 @@ from edpbrl_gym._addresses import host_of, origin
 
 __all__ = [
     "MAX_BODY",
+    "MAX_PAGE",
     "AllowedHosts",
     "BadTokenError",
     "BodyTooLargeError",
@@ -41,6 +42,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 MAX_BODY = 16 * 1024  # bytes; the largest form, a ranking of twelve, has about 600
+MAX_PAGE = 60 * 1024  # of a page with texts
 _BODY_TIME = 20.0  # seconds until it must have arrived
 _NAMES = 10_000  # visitors that a rate limit remembers
 _HEADERS = {
@@ -142,15 +144,15 @@ class BrokenBodyError(ValueError):
     """A request whose body did not arrive, or not in time."""
 
 
-async def limited_body(request: Request) -> bytes:
-    """The body of a request."""
+async def limited_body(request: Request, most: int = MAX_BODY) -> bytes:
+    """The body of a request, at most so many bytes."""
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_TIME):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MAX_BODY:
-                    raise BodyTooLargeError(f"Expected a form of at most {MAX_BODY} bytes, got a larger one")
+                if len(body) > most:
+                    raise BodyTooLargeError(f"Expected a form of at most {most} bytes, got a larger one")
     except ClientDisconnect:
         raise BrokenBodyError(f"Expected a form, the connection ended after {len(body)} bytes of it") from None
     except TimeoutError:

@@ -6,18 +6,19 @@ import html
 import re
 from datetime import UTC, datetime, timedelta
 
+import pandas
 import pytest
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.export import gather
+from edpbrl_gym.study.export import export, gather
 from edpbrl_gym.study.platforms import PLATFORMS
 from edpbrl_gym.study.tables import answers, events, participants
 from edpbrl_gym.study.web import create_app
 from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers.oracle_studies import Server
-from tests.helpers.studies import CHECKED
+from tests.helpers.studies import SMALL, UNDERSTOOD
 from tests.helpers.study_client import Person
 from tests.helpers.study_server import dump
 
@@ -28,12 +29,13 @@ no_consent = "NO1"
 quota_full = "FULL1"
 timed_out = "LATE1"
 """
-SHORT = CHECKED[: CHECKED.index("[recruitment.codes]")] + CHECKED[CHECKED.index("[consent]") :]
+SHORT = SMALL[: SMALL.index("[recruitment.codes]")] + SMALL[SMALL.index("[consent]") :]
 SHORT = (
     SHORT[: SHORT.index("[[arms]]")].replace("number = 6", "number = 2").replace("\nquestions = 1", "\nquestions = 0")
 )
 SHORT = SHORT.replace("attention = 1", "attention = 0").replace("repeated = 2", "repeated = 0")
 SHORT += '[thanks]\nstyle = 0\n[[arms]]\nname = "one"\nplanner = "random"\n[[arms]]\nname = "two"\nplanner = "random"\n'
+SHORT += UNDERSTOOD
 PROLIFIC = 'platform = "prolific"\n'
 
 
@@ -51,7 +53,7 @@ def begin(served, name="p1", **external):
     """Somebody at the first question."""
     person = arrive(served, name, **external)
     person.post("/consent", agree="yes")
-    person.post("/instructions", **{"check-0": 1})
+    person.post("/page", **{"q-what": 1})
     assert person.at == "/question", person.page.text
     return person
 
@@ -65,6 +67,18 @@ def button(person):
 def code(person):
     found = re.findall(r"<code>([^<]*)</code>", person.page.text)
     return html.unescape(found[0]) if found else None
+
+
+def silent(served, participant, minutes=31):
+    """Everything that a participant has done was so many minutes ago."""
+    past = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat(timespec="microseconds")
+    with served.store.database.writing() as connection:
+        for table, column, whose in (
+            (participants, "consented_at", participants.c.id),
+            (answers, "answered_at", answers.c.participant),
+            (events, "at", events.c.participant),
+        ):
+            connection.execute(update(table).where(whose == participant.id).values({column: past}))
 
 
 def restarted(served, text):
@@ -119,7 +133,7 @@ def test_the_whole_way_from_the_link_to_the_code(serve, platform):
     seen = [person.page.text]
     person.post("/consent", agree="yes")
     seen.append(person.page.text)
-    person.post("/instructions", **{"check-0": 1})
+    person.post("/page", **{"q-what": 1})
     while person.at == "/question":
         seen.append(person.page.text)
         assert person.get("/end").url.path == "/question"
@@ -149,7 +163,7 @@ def test_who_is_screened_out_or_does_not_consent_gets_a_code_of_their_own(serve,
     person.get("/", params=external)
     person.post("/consent", agree="yes")
     for _ in range(2):
-        person.post("/instructions", **{"check-0": 0})
+        person.post("/page", **{"q-what": 0})
     assert person.at == "/end" and code(person) == "OUT1" and button(person) == back.get("screened_out")
     other = begin(served, **{name: f"{value}2" for name, value in external.items()})
     other.get("/withdraw")
@@ -221,7 +235,7 @@ def test_who_reads_the_text_while_the_last_place_is_taken_is_told_so(serve):
     readers = [arrive(served, name) for name in ("p2", "p3")]
     for reader in readers:
         reader.post("/consent", agree="yes")
-    assert readers[0].at == "/instructions" and "All places are taken" in readers[1].page.text
+    assert readers[0].at == "/page" and "All places are taken" in readers[1].page.text
     assert {one.arm for one in served.store.participants()} == {"one", "two"}
 
 
@@ -233,14 +247,7 @@ def test_the_place_of_who_is_silent_for_long_goes_to_the_next_person(serve):
     begin(served, "p2")
     assert "All places are taken" in arrive(served, "p3").page.text
     first = served.store.participants()[0]
-    past = (datetime.now(UTC) - timedelta(minutes=31)).isoformat(timespec="microseconds")
-    with served.store.database.writing() as connection:
-        for table, column, whose in (
-            (participants, "consented_at", participants.c.id),
-            (answers, "answered_at", answers.c.participant),
-            (events, "at", events.c.participant),
-        ):
-            connection.execute(update(table).where(whose == first.id).values({column: past}))
+    silent(served, first)
     heir = begin(served, "p3")
     third = served.store.participants()[2]
     assert (third.place, third.arm) == (first.place, first.arm)
@@ -298,7 +305,7 @@ def test_the_preview_link_shows_everything_and_stores_nothing(serve):
         looking.get(link)
         assert "nothing is stored" in looking.page.text
         looking.post("/consent", agree="yes")
-        looking.post("/instructions", **{"check-0": 1})
+        looking.post("/page", **{"q-what": 1})
         assert looking.at == "/question" and looking.play() == 2
         assert "nothing is stored" in looking.page.text and code(looking) == "DONE&1"
         seen.append(looking.client.cookies["edpbrl_study_preview"])
@@ -315,7 +322,7 @@ def test_a_preview_and_a_participant_in_one_browser_do_not_touch_each_other(serv
     before = dump(served.store)
     person.get(preview_address(served.store.secret))
     person.post("/consent", agree="yes")
-    person.post("/instructions", **{"check-0": 1})
+    person.post("/page", **{"q-what": 1})
     person.play()
     assert person.at == "/end" and dump(served.store) == before
     person.get("/?id=p1")  # the study's own link
@@ -325,4 +332,95 @@ def test_a_preview_and_a_participant_in_one_browser_do_not_touch_each_other(serv
     person.get(preview_address(served.store.secret))
     person.get("/?id=p2")  # another person at the same browser
     person.post("/consent", agree="yes")
-    assert person.at == "/instructions" and len(served.store.participants()) == 2
+    assert person.at == "/page" and len(served.store.participants()) == 2
+
+
+SCREEN = """
+[[pages]]
+name = "screen"
+place = "start"
+title = "First"
+[[pages.questions]]
+name = "age"
+kind = "number"
+text = "Age?"
+least = 0
+most = 120
+accept = { at_least = 18 }
+"""
+LAST = """
+[[pages]]
+name = "load"
+place = "between"
+after = 1
+title = "Effort"
+[[pages.questions]]
+name = "hard"
+kind = "scale"
+text = "Hard?"
+[[pages]]
+name = "end"
+place = "after"
+title = "End"
+[[pages.questions]]
+name = "fun"
+kind = "scale"
+text = "Fun?"
+"""
+
+
+def test_who_is_screened_out_by_a_page_gets_that_code_and_frees_the_place(serve):
+    served = serve(recruiting(PROLIFIC + "people = 1\n", SHORT + SCREEN))
+    person, late = arrive(served), arrive(served, "p2")
+    person.post("/consent", agree="yes")
+    assert person.at == "/page" and "All places are taken" in arrive(served, "p3").page.text
+    person.post("/page", **{"q-age": 17})
+    assert person.at == "/end" and "people with other answers" in person.page.text
+    assert code(person) == "OUT1" and button(person) == f"{PROLIFIC_BACK}OUT1" and "DONE" not in person.page.text
+    late.post("/consent", agree="yes")
+    late.post("/page", **{"q-age": 18})
+    late.post("/page", **{"q-what": 1})
+    late.play()
+    assert late.at == "/end" and code(late) == "DONE&1"
+    assert [(one.status, one.place) for one in served.store.participants()] == [("failed", None), ("finished", 0)]
+
+
+def test_code_and_redirect_wait_for_the_last_page_and_a_page_left_alone_frees_the_place(serve, tmp_path):
+    served = serve(recruiting(PROLIFIC + "people = 1\nredirect = true\ntime_out = 30\n", SHORT + LAST))
+    gone = begin(served)
+    gone.play()
+    assert gone.at == "/page" and "Hard?" in gone.page.text
+    silent(served, served.store.participants()[0], 29)
+    assert "All places are taken" in arrive(served, "p2").page.text
+    silent(served, served.store.participants()[0])
+    person = begin(served, "p2")
+    gone.post("/page", **{"q-hard": 0})
+    assert gone.at == "/end" and code(gone) == "LATE1" and button(gone) == f"{PROLIFIC_BACK}LATE1"
+    person.play()
+    second = served.store.participants()[1]
+    silent(served, second)
+    person.client.post("/page", data={"page": "load", "shown": "hard", "q-hard": "0", "token": served.token(person)})
+    assert served.store.participant(second.code).status == "timed_out"  # what comes too late is not stored
+    person = begin(served, "p3")
+    person.play()
+    person.post("/page", **{"q-hard": 0})
+    person.play()
+    third = served.store.participants()[2]
+    assert third.status == "finished" and person.at == "/page"
+    silent(served, third)
+    for address in ("/end", "/question", "/page", "/?PROLIFIC_PID=p3&STUDY_ID=s&SESSION_ID=t"):
+        assert person.get(address).url.path == "/page"  # who has made all choices keeps the place
+        assert not re.search("DONE|data-leave|prolific.com", person.page.text)
+    assert "All places are taken" in arrive(served, "p4").page.text
+    person.post("/page", **{"q-fun": 0})
+    assert person.at == "/end" and code(person) == "DONE&1" and "data-leave" in person.page.text
+    names = ["timed_out", "timed_out", "finished"]
+    assert [one.status for one in served.store.participants()] == names
+    export(served.store, served.queue.materials, tmp_path / "out", identified=True)
+    rows = pandas.read_csv(tmp_path / "out" / "pages.csv")
+    who = pandas.read_csv(tmp_path / "out" / "identities.csv").merge(rows, on="participant")
+    assert sorted(who.PROLIFIC_PID) == ["p1", "p2", "p3"]
+    for column in ("load.hard", "end.fun"):
+        assert who.PROLIFIC_PID[who[column].notna()].tolist() == ["p3"]
+    export(served.store, served.queue.materials, tmp_path / "pilot", pilot=True)
+    assert pandas.read_csv(tmp_path / "pilot" / "pages.csv").empty
