@@ -216,8 +216,9 @@ class _Target:
         if not genuine:
             assert not added and not happened and not people, (added, happened, people)
         for known, now in zip(before["participants"], after["participants"], strict=False):
-            same = known.keys() - {"status", "consented_at", "consent_version"}
+            same = known.keys() - {"status", "consented_at", "consent_version", "place"}
             assert {name: known[name] for name in same} == {name: now[name] for name in same}
+            assert now["place"] == (None if now["status"] in ("withdrawn", "failed") else known["place"])
             if now["status"] != known["status"]:
                 posted = {"withdrawn": "/withdraw", "failed": "/page"}.get(now["status"], path)
                 assert posted == path and (genuine or now["status"] in ("asking", "finished")), (known, now)

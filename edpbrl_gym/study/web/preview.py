@@ -50,13 +50,14 @@ class Preview:
     """
 
     def __init__(self, app: ASGIApp, queue: StudyQueue, make: Callable[[StudyQueue], ASGIApp], *, secure: bool) -> None:
-        self._app, self._queue, self._make, self._secure = app, queue, make, secure
+        self.app = app
+        self._queue, self._make, self._secure = queue, make, secure
         self._address = preview_address(queue.store.secret)
         self._lock = threading.Lock()
         self._second: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
+        app = self.app
         if scope["type"] == "http":
             request = Request(scope)
             if request.method == "GET" and _same(request.url.path, self._address):

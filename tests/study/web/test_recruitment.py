@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pandas
@@ -237,6 +238,16 @@ def test_who_reads_the_text_while_the_last_place_is_taken_is_told_so(serve):
         reader.post("/consent", agree="yes")
     assert readers[0].at == "/page" and "All places are taken" in readers[1].page.text
     assert {one.arm for one in served.store.participants()} == {"one", "two"}
+
+
+def test_people_who_agree_at_once_get_the_last_place_once(serve):
+    served = serve(recruiting(PROLIFIC + "people = 2\n"))
+    begin(served, "p0")
+    readers = [arrive(served, f"p{number}") for number in range(1, 7)]
+    with ThreadPoolExecutor(6) as pool:
+        pages = list(pool.map(lambda reader: reader.post("/consent", agree="yes"), readers))
+    assert sorted("All places are taken" in page.text for page in pages) == [False, *[True] * 5]
+    assert [page.status_code for page in pages] == [200] * 6 and len(served.store.participants()) == 2
 
 
 def test_the_place_of_who_is_silent_for_long_goes_to_the_next_person(serve):
