@@ -217,9 +217,9 @@ async def arrive(browser: Browser, name: str, think: Callable[[], Awaitable[None
     for address in _STATIC.findall(page):
         await browser.ask("GET", address)
     await browser.ask("POST", "/consent", {**hidden(page), "agree": "yes"}, expected=303)
-    page = await browser.ask("GET", "/instructions")
+    page = await browser.ask("GET", "/page")
     await think()
-    await browser.ask("POST", "/instructions", {**hidden(page), "check-0": "1"}, expected=303)
+    await browser.ask("POST", "/page", {**hidden(page), "q-task": "1"}, expected=303)
 
 
 class Finishers:

@@ -135,7 +135,7 @@ class Participant:
         """Take part from the link to the thank-you page; return the number of answers."""
         self.open(f"/?PROLIFIC_PID=simulated-{self.number}")
         self.open("/consent", agree="yes")
-        self.open("/instructions", **{"check-0": "1"})
+        self.open("/page", **{"q-task": "1"})
         answers = 0
         while self.path == "/question":
             self.open("/answer", best=self.choose())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,9 @@ class StudyExport(OfStudy):
     out: Path = Path("runs/study")
     """Folder for the export."""
     identified: bool = False
-    """Also write external identifiers, dates and times."""
+    """Also write dates and times, and identities.csv with the identifiers of everybody's link."""
+    pilot: bool = False
+    """Write what was answered in the pilot, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class StudyReport(OfStudy):
 
     out: Path = Path("runs/study-report")
     """Folder for REPORT.md and its figures."""
+    pilot: bool = False
+    """Report the pilot, and nothing else."""
 
     def needs(self) -> list[Need]:
         return [*super().needs(), Need("matplotlib", "the figures of the report")]
@@ -161,13 +166,17 @@ def _check(options: StudyCheck) -> None:
 
 
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
+    from edpbrl_gym.reporting.statistics import plural
     from edpbrl_gym.study.arms import kind_of
-    from edpbrl_gym.study.web.frame import has_messages
+    from edpbrl_gym.study.forms.pages import PLACES
+    from edpbrl_gym.study.wording import has_messages
 
     questions, practice, checks = config.questions, config.practice, config.checks
     bullet(console, "Study", config.title)
     bullet(console, "Languages", ", ".join(config.languages))
-    english = [language for language in config.languages if not has_messages(language)]
+    english = [
+        language for language in config.languages if not has_messages(language) and language not in config.messages
+    ]
     if english:
         bullet(console, "Note", f"the pages have no buttons and headings in {', '.join(english)}; they are in English "
                "there, around your texts")  # fmt: skip
@@ -177,6 +186,13 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     parts += [f"{checks.repeated} repeated"] if checks.repeated else []
     parts += [f"{checks.test} to compare the arms"] if checks.test else []
     bullet(console, "Questions", f"at most {plan.questions} ({', '.join(parts)})")
+    for page in config.pages:
+        when = f"after {page.after} choices" if page.after else PLACES[page.place]
+        when = f"after every {page.every} choices" if page.every else when
+        bullet(console, "Page", f"{page.name}, {when}: {plural(len(page.questions), 'question')}")
+    for language, count, example in plan.untranslated:
+        bullet(console, "Note", f"{count} texts have no translation in {language} and are shown as they are, such as "
+               f"{example!r}; add them to translations/{language}.csv")  # fmt: skip
     if questions.stopping is not None:
         bullet(console, "Ends early", f"when sure (accuracy {questions.stopping.target:.0%}), after "
                f"{questions.stopping.minimum} answers or more")  # fmt: skip
@@ -193,7 +209,33 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
         title = kind_of(arm.arm).title(arm.arm)
         bullet(console, "Arm", f"{arm.arm.name}: {title}, {arm.share:.0%} of the participants{first}")
     bullet(console, "Consent", f"version {config.consent_version}")
+    for name, text in _recruitment(config.recruitment):
+        bullet(console, name, text)
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
+
+
+def _recruitment(recruitment: Any) -> Iterator[tuple[str, str]]:
+    """What `edpbrl study check` says about coming and going."""
+    from edpbrl_gym.study.recruitment import OUTCOMES
+
+    preset = recruitment.preset
+    yield "Platform", f"{preset.title or 'none'}, its link ends with /?{preset.link}"
+    limits = [f"{recruitment.people} people"] if recruitment.people else []
+    limits += [f"{most} in {arm}" for arm, most in recruitment.arms.items()]
+    if limits:
+        yield "At most", f"{', '.join(limits)} who finish"
+    if recruitment.opens or recruitment.closes:
+        yield "Open", f"from {recruitment.opens or 'now'} until {recruitment.closes or 'you stop it'}"
+    if recruitment.time_out:
+        yield "Time-out", f"after {recruitment.time_out} minutes without an answer a place is free again"
+    without = [name for name in OUTCOMES if name not in recruitment.codes]
+    if recruitment.codes and without:
+        yield "No code", f"for {', '.join(without)}"
+    back = recruitment.way_back("complete", dict.fromkeys(preset.parameters, "..."))
+    if back.address:
+        yield "At the end", f"{'goes by itself' if recruitment.redirect else 'a button'} to {back.address}"
+    if recruitment.pilot:
+        yield "Pilot", "whoever comes is marked, and left out of reports and exports"
 
 
 def open_study(folder: Path) -> tuple[StudyConfig, Store]:
@@ -216,12 +258,14 @@ def _export(options: StudyExport) -> None:
     quiet_libraries()
     with hold_place(options.out):
         with closing(store):
+            _say_who_is_left_out(store, options.pilot)
             materials = Materials(config)
             written = export(
                 store,
                 materials,
                 options.out,
                 identified=options.identified,
+                pilot=options.pilot,
                 track=lambda records: track("People", records, len(records)),
             )
         console = output()
@@ -254,8 +298,21 @@ def _report(options: StudyReport) -> None:
     with hold_place(options.out):
         check_links(options.out, "REPORT.md", "figures")
         with closing(store):
-            tables, _ = gather(store, Materials(config), track=lambda records: track("People", records, len(records)))
+            _say_who_is_left_out(store, options.pilot)
+            tables, _ = gather(
+                store,
+                Materials(config),
+                pilot=options.pilot,
+                track=lambda records: track("People", records, len(records)),
+            )
         show_report(make_report(tables), options.out, start)
+
+
+def _say_who_is_left_out(store: Store, pilot: bool) -> None:
+    others = sum(one.pilot != pilot for one in store.participants())
+    if others:
+        which = "who came to the study itself" if pilot else "of the pilot, whom --pilot takes instead"
+        bullet(output(), "Left out", f"{others} {which}")
 
 
 def find_participant(store: Store, identifier: str) -> Participant:

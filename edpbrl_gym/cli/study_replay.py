@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["StudyReplay", "run"]
 
 _EVENTS = {"consent": "consented", "undo": "took an answer back", "status": "status", "sure": "sure enough",
-           "comprehension": "comprehension check", "refused": "a post was refused",
+           "comprehension": "check", "page": "answered a page", "refused": "a post was refused",
            "style_choice": "the last question", "start": "starts from those who finished before"}  # fmt: skip
 _KINDS = {
     "normal": "counts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tyro.conf import OmitArgPrefixes
 
@@ -14,6 +15,9 @@ from edpbrl_gym._threads import share_heaps
 from edpbrl_gym.cli.arguments import Budget
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries
 from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
+
+if TYPE_CHECKING:
+    from edpbrl_gym.study.config import StudyConfig
 
 __all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
 
@@ -55,6 +59,7 @@ def run(options: StudyServe) -> None:
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
     from edpbrl_gym.study.web import create_app, make_server
+    from edpbrl_gym.study.web.preview import preview_address
     from edpbrl_gym.study.web.server import listen
 
     with bad_arguments():
@@ -71,7 +76,7 @@ def run(options: StudyServe) -> None:
             with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]
                 app = create_app(queue, public_url=public, hosts=_hosts(options, public), admin_token=token)
-                _announce(options, port, public, token)
+                _announce(options, config, port, public, token, preview_address(store.secret))
                 with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
                     make_server(app).run(sockets=[listening])
                 store.database.check()  # otherwise the next sentence is not true
@@ -103,10 +108,15 @@ def _hosts(options: StudyServe, public: str | None) -> tuple[str, ...]:
     return _LOOPBACK_NAMES if options.host in _LOOPBACK else ("*",)
 
 
-def _announce(options: StudyServe, port: int, public: str | None, token: str | None) -> None:
+def _announce(
+    options: StudyServe, config: StudyConfig, port: int, public: str | None, token: str | None, preview: str
+) -> None:
     console = output()
     address = public or f"http://{options.host if ':' not in options.host else f'[{options.host}]'}:{port}"
-    bullet(console, "Participants", f"{address}/?PROLIFIC_PID=...&STUDY_ID=...&SESSION_ID=...")
+    bullet(console, "Participants", f"{address}/?{config.recruitment.preset.link}")
+    bullet(console, "Preview", f"{address}{preview} (for you: nothing is stored)")
+    if config.recruitment.pilot:
+        bullet(console, "Pilot", "whoever comes is marked, and left out of reports and exports")
     bullet(
         console, "Researchers", f"{address}/admin" if token else f"off: set {ADMIN_TOKEN} to a secret to see progress"
     )

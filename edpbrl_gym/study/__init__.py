@@ -11,12 +11,17 @@ belongs to a row, whose random key is the form's idempotency key, so a repeated 
 row too: it strikes the answered question and the one after it, and adds a copy with a new key. A question that counts
 is told to the session; practice, attention checks, repeats and test questions (the same for everybody) are not.
 
+Who comes, and what they take back, is ``recruitment`` with the ``platforms``; ``quotas`` gives the places, whose blocks
+decide the arms, and takes them back. ``web/preview`` shows the study to its researcher, with a database of its own.
+
 From a request to an answer: ``web/`` (the pages, which alone import the web framework and hold no state) calls
 ``queue``, which asks ``schedule`` for the question of a slot and calls ``store`` (with ``rows``, ``tables``,
 ``records`` and ``database``). Every post is answered by a redirect, works without JavaScript, and carries the token of
 its visitor. What differs between arms only their kinds know (``arms``). In an arm with the planner "oracle" the
 questions that count come from another process: a ``HumanOracle`` posts each as a row (``posts``) and polls for its
 answer; the two share nothing but the database, so both can be killed.
+Other questions are on pages (``forms``): what is answered on one is an event, and whether one is due follows from the
+events and the number of answers alone. Texts are Markdown (``prose``), in the languages of ``wording``.
 Where an arm starts people from others, ``crowds`` notes who has finished, and fits what they said about the pool.
 ``style`` makes the last question, the learnt taste beside random prompts, in a thread of its own.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from edpbrl_gym.features import TextEncoder
@@ -9,8 +10,10 @@ from edpbrl_gym.study.ahead import known_options
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
 from edpbrl_gym.study.config_reading import Mistakes
+from edpbrl_gym.study.forms.pages import Page
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import study_renderer
+from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = ["ArmPlan", "Plan", "examine"]
 
@@ -36,6 +39,7 @@ class Plan:
     questions: int  # largest number of questions that a participant sees, with practice, checks and repeats
     minutes: float  # estimated minutes for them, with consent and instructions
     arms: tuple[ArmPlan, ...]
+    untranslated: tuple[tuple[str, int, str], ...] = ()  # by language: how many texts are shown as they are, and one
     pictures: tuple[int, int] | None = None  # number of pictures that can be drawn ahead, and how many are not
 
 
@@ -68,10 +72,41 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
                     pictures = renderer.missing(known, seed=config.pictures.seed)
         except (ValueError, OSError, ImportError, TypeError) as error:
             mistakes.append(f"pictures: {error}")
+    untranslated = _untranslated(config, materials, mistakes)
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
-    questions = config.questions.number + config.practice.questions + config.checks.number
-    return Plan(questions, _minutes(config, questions, plans), tuple(plans), pictures), materials
+    questions = config.most_choices
+    return Plan(questions, _minutes(config, questions, plans), tuple(plans), untranslated, pictures), materials
+
+
+def _untranslated(config: StudyConfig, materials: Materials, mistakes: list[str]) -> tuple[tuple[str, int, str], ...]:
+    """What is shown as it is in languages that have translations, or are not the first; unknown originals are noted."""
+    tokens = [] if config.pictures is not None else [token for step in materials.vocabulary.tokens for token in step]
+    of_pages = [
+        text for page in config.pages for text in page.parts if page.text != text or not _has_file(config, page)
+    ]
+    listed = [text for page in config.pages for one in page.questions for text in getattr(one, "choices", ())]
+    own = dict.fromkeys([config.title, *of_pages, *tokens])
+    words = {token for step in materials.vocabulary.tokens for token in step}
+    known = {*own, *listed, *words}
+    is_closed = not any(arm.planner == "oracle" for arm in config.arms)  # an oracle's texts are known to nobody
+    found = []
+    for language in config.languages:
+        for text in config.translations.get(language, {}):
+            if is_closed and text not in known and not words.issuperset(text.split(SEPARATOR)):
+                close = difflib.get_close_matches(text, known, 1)
+                remedy = f"did you mean {close[0]!r}?" if close else "take it out"
+                path = config.folder / "translations" / f"{language}.csv"
+                mistakes.append(f"{path}: expected a token, or a text of a page, got the unknown {text!r}; {remedy}")
+        shown = config.shown_in(language)
+        missing = [text for text in own if text not in shown]
+        if missing and (language != config.languages[0] or language in config.translations):
+            found.append((language, len(missing), missing[0]))
+    return tuple(found)
+
+
+def _has_file(config: StudyConfig, page: Page) -> bool:
+    return f"{page.name}.{config.languages[0]}" in config.texts
 
 
 def _minutes(config: StudyConfig, questions: int, plans: list[ArmPlan]) -> float:
@@ -80,4 +115,9 @@ def _minutes(config: StudyConfig, questions: int, plans: list[ArmPlan]) -> float
     words = sum(len(text.split()) for plan in plans for text in plan.texts) / (len(plans) * options)
     looking = _SECONDS_PER_PICTURE if config.pictures is not None else words / _WORDS_PER_SECOND
     answering = config.questions.answers.seconds(options)
-    return _MINUTES_BEFORE + questions * (options * looking + answering) / 60.0
+    pages = 0.0
+    for page in config.pages:
+        reading = sum(len(text.split()) for text in (page.text, *(one.text for one in page.questions)))
+        once = reading / _WORDS_PER_SECOND + sum(one.seconds for one in page.questions)
+        pages += once * page.times(config.most_choices)
+    return _MINUTES_BEFORE + (questions * (options * looking + answering) + pages) / 60.0

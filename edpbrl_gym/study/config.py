@@ -13,6 +13,8 @@ from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.forms.pages import Page
+from edpbrl_gym.study.recruitment import Recruitment
 
 if TYPE_CHECKING:
     from edpbrl_gym.estimation.taste_prior import TastePrior
@@ -25,7 +27,6 @@ __all__ = [
     "TEXTS",
     "Arm",
     "ChecksConfig",
-    "ComprehensionQuestion",
     "PicturesConfig",
     "PracticeConfig",
     "QuestionsConfig",
@@ -41,7 +42,7 @@ OF_STUDY = Path("study")
 NAMED_PRIORS = (*PRIORS, str(OF_STUDY))
 """Priors of arms that are no file."""
 TEXTS = ("consent", "instructions", "thanks")
-"""Texts of a study; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
+"""Texts of a study, in Markdown; each is a file texts/NAME.LANGUAGE.txt beside its configuration."""
 
 
 def check_driver(url: str) -> None:
@@ -77,21 +78,10 @@ class QuestionsConfig:
 
 
 @dataclass(frozen=True)
-class ComprehensionQuestion:
-    """A question about the instructions, with its choices and the index of the correct one."""
-
-    text: str
-    choices: tuple[str, ...]
-    correct: int
-
-
-@dataclass(frozen=True)
 class PracticeConfig:
     """What comes before the questions that count."""
 
     questions: int  # number of practice questions
-    attempts: int  # attempts at the comprehension check
-    comprehension: tuple[ComprehensionQuestion, ...]  # its questions; without any there is no check
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,6 @@ class StudyConfig:
     title: str  # shown to participants
     languages: tuple[str, ...]  # codes of the languages offered, the first by default
     seed: int  # seed of arms, orders, practice, checks and planners
-    completion_code: str  # shown at the end
     database: str | None  # URL; None: study.db in the folder
     consent_version: str  # version of the consent text, stored with each consent
     texts: dict[str, str]  # texts by "NAME.LANGUAGE"
@@ -147,7 +136,12 @@ class StudyConfig:
     pictures: PicturesConfig | None  # of the options; None: they are shown as text
     style: int  # prompts of the learnt taste on the last page, beside as many random ones; 0: none
     files: dict[str, str] = field(default_factory=dict)  # checksums of the files of the arms, by path
+    pages: tuple[Page, ...] = ()  # with other questions, in the order in which they are shown
+    messages: dict[str, dict[str, str]] = field(default_factory=dict)  # of the pages, the study's own, by language
+    translations: dict[str, dict[str, str]] = field(default_factory=dict)  # of its texts, by language and original
+    images: dict[str, str] = field(default_factory=dict)  # names under which images are served, by address in texts
     minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
+    recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
 
     @property
     def database_url(self) -> str:
@@ -156,6 +150,19 @@ class StudyConfig:
             return self.database
         file = "study.db" if self.database is None else self.database.removeprefix("sqlite:///")
         return f"sqlite:///{self.folder.absolute() / file}"
+
+    @property
+    def most_choices(self) -> int:
+        """Largest number of choices of a participant, with practice and checks."""
+        return self.questions.number + self.practice.questions + self.checks.number
+
+    def shown_in(self, language: str) -> dict[str, str]:
+        """What is shown in a language for texts that are stored as they are: those of instruments, then the study's."""
+        base = language.partition("-")[0]
+        found: dict[str, str] = {}
+        for page in self.pages:
+            found |= page.translations.get(language, page.translations.get(base, {}))
+        return found | self.translations.get(language, {})
 
     @property
     def fingerprint(self) -> str:
@@ -184,10 +191,11 @@ class StudyConfig:
         return document
 
     def _shown(self) -> dict[str, Any]:
-        names = ("title", "languages", "completion_code", "consent_version", "texts", "pictures", "style")
+        names = ("title", "languages", "consent_version", "texts", "pictures", "style", "recruitment")
         document: dict[str, Any] = {name: _plain(getattr(self, name)) for name in names}
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
-        document["comprehension"] = _plain(asdict(self.practice))
+        more = {"pages": repr(self.pages), "messages": self.messages, "translations": self.translations}
+        document |= {name: value for name, value in {**more, "images": self.images}.items() if value and value != "()"}
         return document
 
 

@@ -8,7 +8,8 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,13 +28,16 @@ from edpbrl_gym.study.config import (
     TEXTS,
     Arm,
     ChecksConfig,
-    ComprehensionQuestion,
     PicturesConfig,
     PracticeConfig,
     QuestionsConfig,
     StudyConfig,
     check_driver,
 )
+from edpbrl_gym.study.forms.reading import read_pages
+from edpbrl_gym.study.prose import image_name, images_of, wrong_image
+from edpbrl_gym.study.recruitment_reading import read_recruitment
+from edpbrl_gym.study.wording import read_messages, read_translations
 
 __all__ = ["Mistakes", "Table", "config_of", "read_config", "read_document"]
 
@@ -144,6 +148,16 @@ class Table:
             return default
         return float(value)
 
+    def moment(self, name: str) -> datetime | None:
+        """A date with a time and its offset from UTC; None: there is none."""
+        expected = "a time with its offset from UTC, without quotes"
+        remedy = f"write {name} = 2027-01-31T09:00:00+01:00"
+        value = self._take(name, datetime, expected, False, remedy)
+        if value is not None and value.tzinfo is None:
+            self.note(name, expected, remedy)
+            value = None
+        return value
+
     def flag(self, name: str, default: bool) -> bool:
         value = self._take(name, bool, "true or false", False, "write it without quotes, in small letters")
         return default if value is None else bool(value)
@@ -174,14 +188,20 @@ class Table:
             value = None
         return [Table(one, f"{self.key(name)}[{index}]", self.mistakes) for index, one in enumerate(value or [], 1)]
 
+    def value(self, name: str) -> Any:
+        """A value of any type; None if there is none."""
+        self._taken.add(name)
+        return self._values.get(name)
+
     def remaining(self) -> dict[str, Any]:
         """All values that were not taken, as they are."""
         rest = {name: value for name, value in self._values.items() if name not in self._taken}
         self._taken |= set(rest)
         return rest
 
-    def refuse_others(self) -> None:
-        """Note the keys that were not taken: they would be ignored."""
+    def refuse_others(self, also: Iterable[str] = ()) -> None:
+        """Note the keys that were not taken: they would be ignored; ``also`` there may be others."""
+        self._taken |= set(also)
         for name in self._values:
             if name not in self._taken:
                 close = difflib.get_close_matches(name, sorted(self._taken), 1)
@@ -236,18 +256,29 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     questions = _questions(table.table("questions"), pictures=table.has("pictures"))
     exist = PicturesConfig(questions.vocabulary) if questions.vocabulary.startswith(POOL) else None
     arms = _arms(table, folder, questions)
+    practice, checks = _practice(table.table("practice")), _checks(table.table("checks"), questions)
+    total = questions.number + practice.questions + checks.number
+    pages = read_pages(table, reserved=TEXTS, total=total)
+    texts = _texts(folder, languages, [page.name for page in pages], mistakes)
+    translations = read_translations(folder / "translations", languages, mistakes)
+    written = [(str(folder / "texts" / f"{name}.txt"), text) for name, text in texts.items()]
+    for page in pages:
+        written.append((f"pages ({page.name}): text", page.text))
+        written += [
+            (str(folder / "translations" / f"{language}.csv"), shown.get(page.text, ""))
+            for language, shown in translations.items()
+        ]
     config = StudyConfig(
         folder=folder,
         title=table.text("title", of="the title"),
         languages=languages,
         seed=table.integer("seed", 0, minimum=0, maximum=2**63 - 1),
-        completion_code=table.text("completion_code", "", of="the completion code", empty=True),
         database=_database(table),
         consent_version=version,
-        texts=_texts(folder, languages, mistakes),
+        texts=texts,
         questions=questions,
-        practice=_practice(table.table("practice")),
-        checks=_checks(table.table("checks"), questions),
+        practice=practice,
+        checks=checks,
         arms=arms,
         pictures=_pictures(table) or exist,
         style=style,
@@ -258,6 +289,11 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
             if isinstance(one, Path) and str(one) not in NAMED_PRIORS and one.is_file()
         },
         minimum_people=least,
+        pages=pages,
+        messages=read_messages(folder / "messages", languages, mistakes),
+        translations=translations,
+        images=_images(folder, written, mistakes),
+        recruitment=read_recruitment(table, [arm.name for arm in arms]),
     )
     table.refuse_others()
     return config
@@ -312,19 +348,16 @@ def _stopping(table: Table, number: int) -> StoppingRule:
 
 
 def _practice(table: Table) -> PracticeConfig:
-    asked = []
-    for one in table.tables("comprehension"):
-        choices = one.texts("choices", ("", ""), of="choices", least=2)
-        correct = one.integer("correct", 1, minimum=1, maximum=len(choices))
-        if not one.has("choices") or not one.has("correct"):
-            one.note("choices" if not one.has("choices") else "correct", "a value", "add it")
-        asked.append(ComprehensionQuestion(one.text("text", of="the question"), choices, correct - 1))
-        one.refuse_others()
-    result = PracticeConfig(
-        questions=table.integer("questions", 1, minimum=0, maximum=20),
-        attempts=table.integer("attempts", 2, minimum=1, maximum=10),
-        comprehension=tuple(asked),
-    )
+    for name in ("comprehension", "attempts"):
+        if table.has(name):
+            table.note(
+                name,
+                "questions about the instructions as a page, as they are written now",
+                'write [[pages]] with name, title, place = "instructions" and attempts, and [[pages.questions]] with '
+                'kind = "choice" and accept = { is = "the correct choice" }',
+            )
+            table.value(name)
+    result = PracticeConfig(questions=table.integer("questions", 1, minimum=0, maximum=20))
     table.refuse_others()
     return result
 
@@ -406,10 +439,11 @@ def _database(table: Table) -> str | None:
     return url or None
 
 
-def _texts(folder: Path, languages: tuple[str, ...], mistakes: list[str]) -> dict[str, str]:
-    """The texts of all languages; what is missing is noted."""
+def _texts(folder: Path, languages: tuple[str, ...], pages: Sequence[str], mistakes: list[str]) -> dict[str, str]:
+    """The texts of all languages; what is missing is noted. A page has one where there is a file in any language."""
     found = {}
-    for name in TEXTS:
+    own = [name for name in pages if any((folder / "texts").glob(f"{name}.*.txt"))]
+    for name in (*TEXTS, *own):
         for language in languages:
             path = folder / "texts" / f"{name}.{language}.txt"
             try:
@@ -421,6 +455,18 @@ def _texts(folder: Path, languages: tuple[str, ...], mistakes: list[str]) -> dic
             if not text:
                 mistakes.append(f"{path}: expected the {name} text, got an empty file; write it")
             found[f"{name}.{language}"] = text
+    return found
+
+
+def _images(folder: Path, texts: Sequence[tuple[str, str]], mistakes: list[str]) -> dict[str, str]:
+    """The names under which the images of Markdown texts are served, by address; ``texts`` says where each text is."""
+    found = {}
+    for where, address in dict.fromkeys((where, address) for where, text in texts for address in images_of(text)):
+        expected = wrong_image(folder, address)
+        if expected is None:
+            found[address] = image_name(folder / address)
+        else:
+            mistakes.append(f"{where}: expected {expected} as an image, got {address!r}; check its path")
     return found
 
 

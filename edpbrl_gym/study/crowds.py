@@ -101,20 +101,23 @@ class Crowds:
     def note(self) -> None:
         """Note the people who have finished, if they are enough, and a tenth more than last time."""
         least = self._materials.config.minimum_people
-        finished = select(participants.c.id).where(participants.c.status == "finished").order_by(participants.c.id)
+        pilot = self._materials.config.recruitment.pilot
+        finished = select(participants.c.id).where(participants.c.status == "finished")
+        finished = finished.where(participants.c.pilot.is_(pilot)).order_by(participants.c.id)
         with self._known.database.reading() as connection:
-            if not _is_due(connection.execute(finished).all(), last_crowd(connection), least):
+            if not _is_due(connection.execute(finished).all(), last_crowd(connection, pilot=pilot), least):
                 return
         with self._known.database.writing() as connection:
             people = list(connection.execute(finished.with_for_update()).scalars())  # nobody undoes meanwhile
-            if _is_due(people, last_crowd(connection), least):
+            if _is_due(people, last_crowd(connection, pilot=pilot), least):
                 last = connection.execute(select(func.max(answers.c.id))).scalar_one()
-                add_event_row(connection, None, CROWD, {"people": people, "answer": last})
+                mark = {"pilot": True} if pilot else {}
+                add_event_row(connection, None, CROWD, {"people": people, "answer": last, **mark})
 
     def last_prior(self) -> ItemsPrior:
         """The prior with the last crowd that was noted, fitted if it is not yet."""
         with self._known.database.reading() as connection:
-            crowd = last_crowd(connection)
+            crowd = last_crowd(connection, pilot=self._materials.config.recruitment.pilot)
         return self.prior(None if crowd is None else crowd.id)
 
     def table(self, records: Iterable[Record]) -> tuple[Rows, dict[str, Any]]:

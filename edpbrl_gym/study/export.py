@@ -19,13 +19,17 @@ from edpbrl_gym.likelihood.table import takes
 from edpbrl_gym.study.export_tables import (
     ANSWERS,
     STUDY,
+    TAKING_PART,
+    Column,
     StudyTables,
     columns_of,
     counts,
     facts_of,
+    of_study,
     pseudonym,
     tables_of,
 )
+from edpbrl_gym.study.forms.export import page_table
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.records import Record
 from edpbrl_gym.study.store import Store
@@ -136,10 +140,13 @@ class Exported:
 
 
 def gather(
-    store: Store, materials: Materials, *, identified: bool = False, track: Track = iter
+    store: Store, materials: Materials, *, identified: bool = False, pilot: bool = False, track: Track = iter
 ) -> tuple[StudyTables, dict[str, Comparisons]]:
-    """All tables, with predictions of the test questions and the crowd, and the comparisons of each person."""
-    records = store.records()
+    """All tables, with predictions of the test questions and the crowd, and the comparisons of each person.
+
+    Those of the study without its pilot, or of the pilot alone.
+    """
+    records = of_study(store.records(), pilot=pilot)
     materials.rest_on(store)
     predictor = Predictor(materials)
     people: dict[str, Comparisons] = {}
@@ -149,9 +156,9 @@ def gather(
         comparisons = comparisons_of(name, record, materials, identified=identified)
         if comparisons is not None and len(comparisons.informative):
             people[name] = comparisons
-        if record.participant.status in ("asking", "finished"):
+        if record.participant.status in TAKING_PART:
             predictions += predictor.rows(name, record, comparisons)
-    facts = facts_of(materials.config, deleted=store.counts()["deleted"])
+    facts = facts_of(materials.config, deleted=store.counts()["deleted"], pilot=pilot)
     crowd: list[dict[str, Any]] = []
     if materials.crowds.has_pool:
         crowd, facts["crowd"] = materials.crowds.table(records)
@@ -159,15 +166,24 @@ def gather(
     return replace(tables, crowd=crowd), people
 
 
-def export(store: Store, materials: Materials, out: Path, *, identified: bool = False, track: Track = iter) -> Exported:
-    """Write a folder with everything that was asked and answered.
+def export(
+    store: Store,
+    materials: Materials,
+    out: Path,
+    *,
+    identified: bool = False,
+    pilot: bool = False,
+    track: Track = iter,
+) -> Exported:
+    """Write a folder with everything that was asked and answered, in the study or in its pilot.
 
     ``answers`` (.csv, .jsonl, .parquet) has a row for every question asked, ``participants.csv`` for every participant,
-    ``events.csv`` for every event, ``predictions.csv`` for every answer to a test question and what was known before
-    it, ``crowd.csv`` for every item of a pool that enough of those who finished were shown; ``study.json`` has facts
-    about the study; ``dictionary.csv`` gives the meaning of every column; ``comparisons/`` has a file for each person,
-    which `edpbrl estimate` and `edpbrl fit-population` read. `edpbrl report` makes a report of the folder. Times are
-    relative to consent, so that no date is told.
+    ``pages.csv`` too, with what was answered on pages, if there are any, ``events.csv`` for every event,
+    ``predictions.csv`` for every answer to a test question and what was known before it, ``crowd.csv`` for every item
+    of a pool that enough of those who finished were shown; ``study.json`` has facts about the study; ``dictionary.csv``
+    gives the meaning of every column; ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl
+    fit-population` read. `edpbrl report` makes a report of the folder. Times are relative to consent, so that no date
+    is told; with ``identified``, ``identities.csv`` says who is who, and when.
 
     Raises:
         OSError: The folder holds something else, or can't be written.
@@ -176,26 +192,33 @@ def export(store: Store, materials: Materials, out: Path, *, identified: bool = 
         raise FileExistsError(
             f"Expected a new folder or a former export at {out}, found something else; choose another"
         )
-    tables, people = gather(store, materials, identified=identified, track=track)
+    tables, people = gather(store, materials, identified=identified, pilot=pilot, track=track)
+    columns, rows = page_table(of_study(store.records(), pilot=pilot), store.secret, materials.config)
     with replacing_folder(out) as part:
-        _write(part, tables, identified=identified)
+        _write(part, tables, columns_of(tables.identities), {"pages": (columns, rows)} if columns else {})
         _write_people(part / "comparisons", people, materials)
     total = sum(row["counts"] for row in tables.answers)
     files = [out / "comparisons" / f"{name}.parquet" for name in sorted(people)]
     return Exported(len(tables.participants), total, files)
 
 
-def _write(part: Path, tables: StudyTables, *, identified: bool) -> None:
-    columns = columns_of(identified=identified)
-    for name, listed in columns.items():
+def _write(
+    part: Path,
+    tables: StudyTables,
+    columns: dict[str, tuple[Column, ...]],
+    more: dict[str, tuple[tuple[Column, ...], list[dict[str, Any]]]],
+) -> None:
+    """Write the tables with these columns, and more of them."""
+    written = {name: (listed, getattr(tables, name)) for name, listed in columns.items()} | more
+    for name, (listed, rows) in written.items():
         names = [column.name for column in listed]
-        cells = [{key: _cell(row[key]) for key in names} for row in getattr(tables, name)]
+        cells = [{key: _cell(row.get(key)) for key in names} for row in rows]
         write_csv(part / f"{name}.csv", names, cells)
     _write_text(part / "answers.jsonl", [json.dumps(row, ensure_ascii=False) for row in tables.answers])
     _write_parquet(part / "answers.parquet", tables.answers)
     meanings = [
         {"file": name, "column": column.name, "type": column.type, "meaning": column.meaning}
-        for name, listed in columns.items()
+        for name, (listed, _) in written.items()
         for column in listed
     ]
     write_csv(part / _DICTIONARY, ["file", "column", "type", "meaning"], meanings)

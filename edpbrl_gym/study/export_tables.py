@@ -20,10 +20,12 @@ __all__ = [
     "ANSWERS",
     "CROWD",
     "EVENTS",
-    "IDENTIFYING",
+    "IDENTITIES",
+    "PAGES",
     "PARTICIPANTS",
     "PREDICTIONS",
     "STUDY",
+    "TAKING_PART",
     "Column",
     "StudyTables",
     "answer_rows",
@@ -32,15 +34,20 @@ __all__ = [
     "event_rows",
     "facts_of",
     "first_of",
+    "identity_row",
     "is_export",
+    "of_study",
     "participant_row",
     "pseudonym",
     "read_tables",
+    "since",
     "tables_of",
 ]
 
 STUDY = "study.json"
 Rows = list[dict[str, Any]]
+TAKING_PART = ("asking", "finished", "timed_out")
+"""Statuses of people who are asked, or were to the end or until they left."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,14 @@ _COLUMNS = _columns()
 PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
     _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
-CROWD, IDENTIFYING = _COLUMNS["crowd"], _COLUMNS["identifying"]
+CROWD, IDENTITIES = _COLUMNS["crowd"], _COLUMNS["who"] + _COLUMNS["identities"]
+PAGES = _COLUMNS["who"]  # then those of the pages: see ``forms.export``
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
+
+
+def of_study(records: Iterable[Record], *, pilot: bool) -> list[Record]:
+    """The records of those who came to the study itself, or to its pilot."""
+    return [record for record in records if record.participant.pilot == pilot]
 
 
 def pseudonym(secret: str, participant: Participant) -> str:
@@ -96,8 +109,8 @@ def answer_rows(name: str, participant: Participant, history: History) -> list[d
             "repeats": None if question.repeat_of is None else order.get(question.repeat_of),
             "answer": None if answer is None else answer.response.kind,
             "order": None if answer is None else list(answer.response.numbers),
-            "shown_s": _since(participant, question.shown_at),
-            "answered_s": _since(participant, None if answer is None else answer.answered_at),
+            "shown_s": since(participant, question.shown_at),
+            "answered_s": since(participant, None if answer is None else answer.answered_at),
             "first_input_ms": timing and timing.first_input_ms, "answer_ms": timing and timing.answer_ms,
             "visibility_changes": timing and timing.visibility_changes, "device": _device(answer),
             "config": None if answer is None else answer.config[:16],
@@ -111,10 +124,8 @@ def first_of(row: Mapping[str, Any]) -> int | None:
     return Response.from_numbers(row["answer"], row["order"] or ()).first if row["answer"] else None
 
 
-def participant_row(
-    name: str, participant: Participant, history: History, format: AnswerFormat, *, identified: bool
-) -> dict[str, Any]:
-    """A row of ``PARTICIPANTS``, with ``IDENTIFYING`` if wanted."""
+def participant_row(name: str, participant: Participant, history: History, format: AnswerFormat) -> dict[str, Any]:
+    """A row of ``PARTICIPANTS``."""
     live = [(question, answer) for question, answer in history if answer is not None and not question.struck]
     best = {question.id: answer.response.first for question, answer in live if answer is not None}
     checks = [(question, answer) for question, answer in live if question.expected is not None]
@@ -123,10 +134,10 @@ def participant_row(
     ]
     pairs = [pair for pair in pairs if None not in pair]
     last = max((answer.answered_at for _, answer in live if answer is not None), default=None)
-    seconds = _since(participant, last)
-    row = {
+    seconds = since(participant, last)
+    return {
         "participant": name, "arm": participant.arm, "language": participant.language,
-        "consent_version": participant.consent_version, "status": participant.status,
+        "consent_version": participant.consent_version, "status": participant.status, "pilot": participant.pilot,
         "answered": sum(counts(question, answer) for question, answer in live),
         "undone": sum(question.struck and answer is not None for question, answer in history),
         "attention_asked": len(checks),
@@ -137,9 +148,14 @@ def participant_row(
         "repeats_asked": len(pairs), "repeats_agreed": sum(first == again for first, again in pairs),
         "minutes": None if seconds is None else round(seconds / 60, 2),
     }  # fmt: skip
-    if identified:
-        row |= {column.name: getattr(participant, column.name) for column in IDENTIFYING}
-    return row
+
+
+def identity_row(name: str, participant: Participant) -> dict[str, Any]:
+    """A row of ``IDENTITIES``, with a column for each identifier of the link."""
+    known = {column.name: getattr(participant, column.name) for column in _COLUMNS["identities"]}
+    own = {"participant", *known}
+    given = {f"{key}_in_link" if key in own else key: value for key, value in participant.external.items()}
+    return {"participant": name, **known, **given}
 
 
 def event_rows(
@@ -149,7 +165,7 @@ def event_rows(
     return [
         {
             "participant": name,
-            "after_s": _since(participant, event["at"]),
+            "after_s": since(participant, event["at"]),
             "kind": event["kind"],
             "detail": event["detail"] if identified or event["kind"] in _OWN_EVENTS else None,
         }
@@ -157,7 +173,8 @@ def event_rows(
     ]
 
 
-def _since(participant: Participant, time: str | None) -> float | None:
+def since(participant: Participant, time: str | None) -> float | None:
+    """Seconds from a participant's consent to a time."""
     if time is None or participant.consented_at is None:
         return None
     passed = datetime.fromisoformat(time) - datetime.fromisoformat(participant.consented_at)
@@ -181,24 +198,30 @@ class StudyTables:
     events: Rows  # rows of ``EVENTS``
     predictions: Rows = field(default_factory=list)  # rows of ``PREDICTIONS``, empty where nothing was predicted
     crowd: Rows = field(default_factory=list)  # rows of ``CROWD``, best first; empty without a pool or enough people
+    identities: Rows = field(default_factory=list)  # rows of ``IDENTITIES``; empty unless people are identified
 
 
-def columns_of(*, identified: bool = False) -> dict[str, tuple[Column, ...]]:
-    """The columns of each table."""
-    return {
-        "participants": (*PARTICIPANTS, *(IDENTIFYING if identified else ())),
+def columns_of(identities: Sequence[Mapping[str, Any]] = ()) -> dict[str, tuple[Column, ...]]:
+    """The columns of each table, those of ``identities`` with the names that links gave to identifiers."""
+    columns = {
+        "participants": PARTICIPANTS,
         "answers": ANSWERS,
         "events": EVENTS,
         "predictions": PREDICTIONS,
         "crowd": CROWD,
     }
+    known = {column.name for column in IDENTITIES}
+    names = dict.fromkeys(name for row in identities for name in row if name not in known)
+    given = tuple(Column(name, "text", "identifier with which the participant arrived") for name in names)
+    return {**columns, "identities": (*IDENTITIES, *given)} if identities else columns
 
 
-def facts_of(config: StudyConfig, *, deleted: int) -> dict[str, Any]:
-    """What a report must know of a study beside its tables, as JSON can hold it."""
+def facts_of(config: StudyConfig, *, deleted: int, pilot: bool = False) -> dict[str, Any]:
+    """What a report must know of a study, or of its pilot, beside its tables, as JSON can hold it."""
     questions, checks = config.questions, config.checks
     return {
         "kind": "study",
+        "pilot": pilot,
         "title": config.title,
         "arms": [
             {
@@ -216,7 +239,7 @@ def facts_of(config: StudyConfig, *, deleted: int) -> dict[str, Any]:
         "number": questions.number,
         "least": questions.least,
         "practice": config.practice.questions,
-        "comprehension": len(config.practice.comprehension),
+        "comprehension": sum(one.accept is not None for page in config.pages for one in page.questions),
         "attention": checks.attention,
         "repeated": checks.repeated,
         "test": checks.test,
@@ -242,13 +265,15 @@ def tables_of(
     participants: Rows = []
     answers: Rows = []
     events: Rows = []
+    identities: Rows = []
     for name, record in sorted((pseudonym(secret, one.participant), one) for one in records):
         participant = record.participant
-        participants.append(participant_row(name, participant, record.history, format, identified=identified))
+        participants.append(participant_row(name, participant, record.history, format))
+        identities += [identity_row(name, participant)] if identified else []
         answers += answer_rows(name, participant, record.history)
         events += event_rows(name, participant, record.events, identified=identified)
     ordered = sorted(predictions, key=lambda row: (row["participant"], row["after"], row["asked"]))
-    return StudyTables(dict(facts), participants, answers, events, ordered)
+    return StudyTables(dict(facts), participants, answers, events, ordered, identities=identities)
 
 
 def is_export(folder: Path) -> bool:

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote
 
+from edpbrl_gym.study.platforms import NO_PLATFORM, PLATFORMS, parameters_of
+
 __all__ = ["MAX_IDENTIFIER", "VISIT", "Link", "Problem", "identity_of", "read_link"]
 
 MAX_IDENTIFIER = 128  # characters
-VISIT = frozenset({"SESSION_ID", "assignmentId", "hitId", "projectId"})
+VISIT = frozenset(name for platform in PLATFORMS.values() for name in platform.visits)
 """Names of what is new whenever somebody comes again; they do not tell participants apart if there is another name."""
 
-# of Prolific; MTurk; Connect; SONA and survey panels, whose links name them freely; and of links that people write
-_NAMES = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "workerId", "assignmentId", "hitId", "participantId", "projectId",
-          "survey_code", "id", "pid", "rid", "participant")  # fmt: skip
-_PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"  # the assignment of an MTurk worker who has not accepted the task yet
+_UNACCEPTED = [platform.unaccepted for platform in PLATFORMS.values() if platform.unaccepted]
 _NOTHING = frozenset(
     {"undefined", "null", "none", "nil", "nan", "na", "n/a", "false", "true", "unknown", "test", "your_id"}
 )
@@ -52,7 +51,7 @@ class Problem:
 class Link:
     """What a link says about who opens it."""
 
-    external: dict[str, str] = field(default_factory=dict)  # identifiers by name, as ``_NAMES`` writes the names
+    external: dict[str, str] = field(default_factory=dict)  # identifiers by name, as the platform writes the names
     problem: Problem | None = None  # why one of them can't be taken; None: all can
     is_preview: bool = False  # whether it shows a task that nobody has accepted
     unknown: tuple[str, ...] = ()  # names of other parameters
@@ -63,23 +62,25 @@ def _folded(name: str) -> str:
     return re.sub(r"[\W_]", "", name.removeprefix("amp;").lower())  # of "&amp;" in a link that was copied from HTML
 
 
-_KNOWN = {_folded(name): name for name in _NAMES}
+_KNOWN = {_folded(name): name for name in parameters_of(NO_PLATFORM)}
 
 
-def read_link(parameters: Iterable[tuple[str, str]]) -> Link:
-    """The identifiers in the parameters of a link.
+def read_link(parameters: Iterable[tuple[str, str]], platform: str = NO_PLATFORM) -> Link:
+    """The identifiers in the parameters of a link to a study of a platform.
 
     A name may be written in any case, with or without hyphens and underscores. Without identifiers, a template that was
-    not filled in is a problem under any name: it should have been one.
+    not filled in is a problem under any name: it should have been one. So is a link of a platform that does not say who
+    somebody is.
     """
+    known = {_folded(name): name for name in parameters_of(platform)}
     external: dict[str, str] = {}
     problems: list[Problem] = []
     others: list[tuple[str, str]] = []
     for written, text in parameters:
-        name, value = _KNOWN.get(_folded(written)), text.strip()
+        name, value = known.get(_folded(written)), text.strip()
         if name is None:
             others.append((written, value))
-        elif name == "assignmentId" and value.upper() == _PREVIEW:
+        elif (name, value.upper()) in _UNACCEPTED:
             return Link(is_preview=True)
         elif (problem := _problem(name, value)) is not None:
             problems.append(problem)
@@ -89,6 +90,9 @@ def read_link(parameters: Iterable[tuple[str, str]]) -> Link:
     if not external and not problems:
         templates = [(name, value) for name, value in unknown if _TEMPLATE.search(_plain(value))]
         problems = [Problem(name[:40], "unfilled", value[:80]) for name, value in templates]
+    wanted = PLATFORMS[platform].people[0]
+    if platform != NO_PLATFORM and wanted not in external and not problems:
+        problems = [Problem(wanted, "unfilled")]
     return Link(external, problems[0] if problems else None, False, tuple(name for name, _ in unknown))
 
 

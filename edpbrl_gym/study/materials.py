@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import threading
@@ -115,6 +116,12 @@ class Materials:
         self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
         self._lock = threading.RLock()
         self.crowds = Crowds(self)
+
+    def copied(self, config: StudyConfig) -> Materials:
+        """Materials for another database of the same study; what is loaded is shared."""
+        other = copy.copy(self)
+        other.config, other.crowds = config, Crowds(other)
+        return other
 
     def rest_on(self, store: Store) -> None:
         """Let ``crowds`` be of the people in a database, that of this study."""

@@ -16,7 +16,7 @@ from edpbrl_gym.study.tables import answers, oracles, participants, posts, quest
 
 __all__ = ["Posts", "last_is_read"]
 
-_GONE = {None: "was deleted", "failed": "failed the comprehension check", "withdrawn": "has withdrawn"}
+_GONE = {None: "was deleted", "failed": "failed a check", "withdrawn": "has withdrawn", "timed_out": "was timed out"}
 
 
 class Posts:

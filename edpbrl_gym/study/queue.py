@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -15,9 +17,11 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
 from edpbrl_gym.study.config import OF_STUDY, StudyConfig
+from edpbrl_gym.study.forms.pages import CHECKED, PAGE, PageForm, due_among_choices, entries_of
 from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.posts import Posts
+from edpbrl_gym.study.quotas import NoPlaceError, Quotas
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -28,6 +32,7 @@ from edpbrl_gym.study.records import (
     StoredQuestion,
     Timing,
 )
+from edpbrl_gym.study.recruitment import Closed
 from edpbrl_gym.study.schedule import Slot, arm_of, choose, schedule
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
@@ -41,8 +46,9 @@ _log = logging.getLogger(__name__)
 _TRIES = 10  # to store a question while others change the participant's history
 _NOT_ASKED = {
     "enrolled": "has not consented yet",
-    "failed": "failed the comprehension check",
+    "failed": "gave answers on a page that were not accepted",
     "withdrawn": "has withdrawn",
+    "timed_out": "was timed out",
 }
 _WAITED_FOR, _AHEAD = 0, 1  # who computes first: for a question, ahead
 
@@ -112,6 +118,7 @@ class StudyQueue:
         pictures: Pictures | None = None,
     ) -> None:
         self.pictures = pictures
+        self.resources = ExitStack()  # closed with the queue
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
@@ -132,10 +139,16 @@ class StudyQueue:
             )
         for arm in config.arms:
             kind_of(arm).prepare(arm, materials)
+        self._quotas = Quotas(
+            config.recruitment.people, {arm.name: config.recruitment.arms.get(arm.name) for arm in config.arms}
+        )
         self._note()
+        for participant in store.without_question():  # after a kill: nobody but the study is waited for
+            self._work(self._prepare, participant)
 
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
+        self.resources.close()
         self._pool.shutdown(cancel_futures=True)
         self._fitting.shutdown(cancel_futures=True)
         self._styles.close()
@@ -143,33 +156,84 @@ class StudyQueue:
     # participants
 
     def enrol(self, external: Mapping[str, str], *, language: str | None = None) -> Participant:
-        """The participant with these external identifiers, assigned to an arm if new."""
+        """The participant with these external identifiers, assigned to an arm if new.
+
+        Raises:
+            NoPlaceError: Nobody new is let in.
+        """
+        why = self.why_closed(external)
+        if why is not None:
+            raise NoPlaceError(why)
         chosen = language if language in self.config.languages else self.config.languages[0]
-        arms, seed = self.config.arms, self.config.seed
-        return self.store.enrol(external, lambda number: arm_of(arms, number, seed).name, language=str(chosen))
+        return self.store.enrol(
+            external, self._arm_of, language=str(chosen), quotas=self._quotas, pilot=self.config.recruitment.pilot
+        )
+
+    def _arm_of(self, place: int) -> str:
+        return arm_of(self.config.arms, place, self.config.seed).name
+
+    def why_closed(self, external: Mapping[str, str]) -> Closed | None:
+        """Why somebody with these external identifiers is not let in; None: they are, or take part already."""
+        recruitment = self.config.recruitment
+        if (since := recruitment.idle_since) is not None:
+            self.store.time_out(since, None, self._page_waits)
+        why = recruitment.closed(datetime.now(UTC))
+        if why is None and self._quotas.are_set:
+            try:
+                self._quotas.place(self.store.places(pilot=recruitment.pilot), self._arm_of)
+            except NoPlaceError as error:
+                why = error.why
+        return None if why is None or self.store.is_known(external) else why
+
+    def in_time(self, participant: Participant) -> Participant:
+        """The participant, whose place is given back if it was time for that."""
+        since = self.config.recruitment.idle_since
+        if since is None or participant.place is None or participant.status == "finished":
+            return participant
+        ended = self.store.time_out(since, participant.id, self._page_waits)
+        return self.store.participant(participant.code) if ended else participant
+
+    def _page_waits(self, happened: list[dict[str, Any]], answered: int) -> bool:
+        pages, most = self.config.pages, self.config.most_choices
+        return due_among_choices(pages, entries_of(happened), answered, most) is not None
 
     def consent(self, participant: Participant) -> Participant:
         """Store the consent to the current version of its text."""
         starts = self._arms[participant.arm].prior == OF_STUDY
         return self.store.consent(participant.id, self.config.consent_version, starts=starts)
 
-    def check_comprehension(self, participant: Participant, answers: Sequence[int], attempt: int) -> bool:
-        """Whether the participant has answered correctly about the instructions; too many attempts end it all."""
+    def check_page(self, participant: Participant, key: str, read: PageForm, attempt: int, attempts: int) -> int | None:
+        """How many attempts at a page are left after one whose answers are not accepted; None: they are.
+
+        Without any the participation ends. An attempt that is sent again, under its number, counts once.
+        """
         self._check_asking(participant)
-        practice = self.config.practice
-        correct = list(answers) == [question.correct for question in practice.comprehension]
-        detail = {"answers": list(answers), "correct": correct}
-        self.store.add_event_number(attempt, participant.id, "comprehension", detail)
-        attempts = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == "comprehension"]
-        passed = any(one["correct"] for one in attempts)
-        if not passed and len(attempts) >= practice.attempts:
+        detail = {"page": key, "answers": read.answers, "correct": not read.wrong}
+        self.store.add_event_number(attempt, participant.id, CHECKED, detail)
+        tried = [one["detail"] for one in self.store.events(participant.id) if one["kind"] == CHECKED]
+        tried = [one for one in tried if one.get("page") == key]
+        if any(one["correct"] for one in tried):
+            return None
+        left = max(0, attempts - len(tried))
+        if left == 0:
             self.store.set_status(participant.id, "failed")
             self._visits.let_go(participant)
-        return passed
+        return left
+
+    def is_screened(self, participant: Participant) -> bool:
+        """Whether the page whose answers were not accepted allowed one attempt only: nothing was to be understood."""
+        tried = [one["detail"].get("page") for one in self.store.events(participant.id) if one["kind"] == CHECKED]
+        return any(page.attempts == 1 for page in self.config.pages if tried and page.name == tried[-1])
+
+    def store_page(self, participant: Participant, key: str, answers: Mapping[str, Any], timing: Timing) -> None:
+        """Store what was answered on a page, under its key; the first time counts."""
+        measured = {name: value for name, value in asdict(timing).items() if value is not None}
+        detail = {"page": key, "answers": dict(answers), "timing": measured, "config": self.config.fingerprint[:16]}
+        self.store.first_event(participant.id, PAGE, detail, about="page")
 
     def withdraw(self, participant: Participant) -> None:
         """End a participation for good; without effect when it has ended already."""
-        if self.store.participant(participant.code).status not in ("finished", "failed"):
+        if self.store.participant(participant.code).status not in ("finished", "failed", "timed_out"):
             self.store.set_status(participant.id, "withdrawn")
         self._visits.let_go(participant)
 

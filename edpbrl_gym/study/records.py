@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 QuestionKind = Literal["practice", "normal", "attention", "repeat", "test"]
-Status = Literal["enrolled", "consented", "asking", "finished", "failed", "withdrawn"]
+Status = Literal["enrolled", "consented", "asking", "finished", "failed", "withdrawn", "timed_out"]
 
 
 class UnknownParticipantError(LookupError):
@@ -81,8 +81,11 @@ class Participant:
     language: str  # code of the language
     consent_version: str | None  # version of the consent text that was agreed to; None: no consent yet
     consented_at: str | None  # when, ISO 8601 in UTC
-    status: Status  # "enrolled", "consented", "asking", "finished", "failed" (the comprehension check) or "withdrawn"
+    # "enrolled", "consented", "asking", "finished", "failed" (a check), "withdrawn" or "timed_out"
+    status: Status
     created_at: str  # time of arrival
+    place: int | None  # of the balanced assignment, from 0; None: given back
+    pilot: bool  # whether the study was being tried out
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,11 @@ def add_event_row(connection: Connection, participant: int | None, kind: str, de
     return int(connection.execute(insert(events).values(**row).returning(events.c.id)).scalar_one())
 
 
-def last_crowd(connection: Connection) -> Any:
-    """The last crowd that was noted (see ``crowds``); None: there is none yet."""
-    query = select(events).where(events.c.kind == CROWD).order_by(events.c.id.desc()).limit(1)
-    return connection.execute(query).first()
+def last_crowd(connection: Connection, *, pilot: bool) -> Any:
+    """The last crowd of the study, or of its pilot, that was noted (see ``crowds``); None: there is none yet."""
+    query = select(events).where(events.c.kind == CROWD).order_by(events.c.id.desc())
+    found = connection.execute(query).all()
+    return next((row for row in found if row.detail.get("pilot", False) == pilot), None)
 
 
 def live_questions(connection: Connection, participant: int) -> list[Any]:

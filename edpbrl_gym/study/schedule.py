@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,21 @@ __all__ = ["Chosen", "Slot", "arm_of", "choose", "schedule"]
 
 
 def arm_of(arms: Sequence[Arm], number: int, seed: int) -> Arm:
-    """The arm of the participant with a number, from 0, by permuted-block randomisation.
+    """The arm of a place, from 0, by permuted-block randomisation (see ``quotas``).
 
     A block is a random order in which each arm occurs as often as its weight, so that after every block the arms have
-    participants in the ratio of their weights. It depends on the seed and the number only.
+    participants in the ratio of their weights. It depends on the seed and the place only.
     """
-    slots = np.repeat(np.arange(len(arms)), [arm.weight for arm in arms])
-    block, place = divmod(number, len(slots))
-    return arms[int(generator(seed, "block of arms", block).permutation(slots)[place])]
+    weights = tuple(arm.weight for arm in arms)
+    block, place = divmod(number, sum(weights))
+    return arms[_block_of(weights, block, seed)[place]]
+
+
+@lru_cache(4096)  # whoever comes looks at all places before the first free one
+def _block_of(weights: tuple[int, ...], block: int, seed: int) -> tuple[int, ...]:
+    """The indices of the arms of a block."""
+    slots = np.repeat(np.arange(len(weights)), weights)
+    return tuple(generator(seed, "block of arms", block).permutation(slots).tolist())
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.identifiers import identity_of
 from edpbrl_gym.study.posts import last_is_read
+from edpbrl_gym.study.quotas import GIVES_BACK, PageWaits, Quotas, idle, places_taken
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -112,18 +114,29 @@ class Store:
 
     # participants
 
-    def enrol(self, external: Mapping[str, str], arm_of: Callable[[int], str], *, language: str = "en") -> Participant:
-        """The participant with these external identifiers, a new one if there is none yet.
+    def enrol(
+        self,
+        external: Mapping[str, str],
+        arm_of: Callable[[int], str],
+        *,
+        language: str = "en",
+        quotas: Quotas | None = None,
+        pilot: bool = False,
+    ) -> Participant:
+        """The participant with these external identifiers, a new one with a place of their own if there is none yet.
 
         Args:
             external: Identifiers by name, such as PROLIFIC_PID; without any, every call is a new participant. Those of
                 a visit, such as the SESSION_ID, are kept but do not tell participants apart; see ``identity_of``.
-            arm_of: Name of the arm by the participant's number.
+            arm_of: Name of the arm of a place.
             language: Code of the language.
+            quotas: Most people who may have a place; None: no limits.
+            pilot: Whether a new participant tries the study out.
+
+        Raises:
+            NoPlaceError: There is no place for somebody new.
         """
-        identity = None
-        if external:
-            identity = hashlib.sha256(json.dumps(identity_of(external)).encode()).hexdigest()
+        identity = _digest(external)
         same = participants.c.identity == identity
         with self.database.writing() as connection:
             counter = counters.c.name == "participants"
@@ -131,18 +144,58 @@ class Store:
             known = None if identity is None else connection.execute(select(participants).where(same)).first()
             if known is not None:
                 return participant_of(known)
+            place = (quotas or Quotas()).place(places_taken(connection, pilot=pilot), arm_of)
             connection.execute(update(counters).where(counter).values(value=number + 1))
             row = {
                 "number": number,
                 "code": secrets.token_hex(12),  # people write it in letters, researchers type it: no hyphen first
                 "identity": identity,
                 "external": dict(external),
-                "arm": arm_of(number),
+                "arm": arm_of(place),
                 "language": language,
                 "status": "enrolled",
                 "created_at": now(),
+                "place": place,
+                "pilot": pilot,
             }
             return participant_of(connection.execute(insert(participants).values(**row).returning(participants)).one())
+
+    def is_known(self, external: Mapping[str, str]) -> bool:
+        """Whether there is a participant with these external identifiers."""
+        identity = _digest(external)
+        with self.database.reading() as connection:
+            query = select(participants.c.id).where(participants.c.identity == identity)
+            return identity is not None and connection.execute(query).first() is not None
+
+    def places(self, *, pilot: bool) -> dict[int, str]:
+        """The arms by the places that are taken."""
+        with self.database.reading() as connection:
+            return places_taken(connection, pilot=pilot)
+
+    def time_out(self, since: str, participant: int | None = None, page_waits: PageWaits | None = None) -> bool:
+        """Give back the places of all, or of one, who were to do something and have not since a time (ISO 8601).
+
+        Returns:
+            Whether there were any.
+        """
+        with self.database.reading() as connection:
+            found = idle(connection, since, participant, page_waits)
+        ended = False
+        for one in found:
+            with suppress(UnknownParticipantError), self.database.writing() as connection:  # deleted meanwhile
+                row = locked(connection, one)  # what was stored before is seen from here on, and nothing more is stored
+                if idle(connection, since, one, page_waits):
+                    _with_status(connection, row, "timed_out")
+                    ended = True
+        return ended
+
+    def without_question(self) -> list[Participant]:
+        """Those who are asked questions, none of which waits for them."""
+        live = (questions.c.participant == participants.c.id, questions.c.struck_by.is_(None))
+        waiting = exists().where(*live, ~exists().where(answers.c.question == questions.c.id))
+        with self.database.reading() as connection:
+            rows = connection.execute(select(participants).where(participants.c.status == "asking", ~waiting)).all()
+        return [participant_of(row) for row in rows]
 
     def participant(self, code: str) -> Participant:
         with self.database.reading() as connection:
@@ -186,7 +239,7 @@ class Store:
                 row = changed(connection, participant, change)
                 add_event_row(connection, participant, "consent", {"version": version})
                 if starts:
-                    crowd = last_crowd(connection)
+                    crowd = last_crowd(connection, pilot=row.pilot)
                     known = {"crowd": None, "people": 0}
                     if crowd is not None:
                         known = {"crowd": crowd.id, "people": len(crowd.detail["people"])}
@@ -194,13 +247,9 @@ class Store:
             return participant_of(row)
 
     def set_status(self, participant: int, status: Status) -> Participant:
-        """Change the status of a participant; the change is kept as an event."""
+        """Change the status of a participant, whose place may be free then; the change is kept as an event."""
         with self.database.writing() as connection:
-            row = locked(connection, participant)
-            if row.status != status:
-                add_event_row(connection, participant, "status", {"from": row.status, "to": status})
-                row = changed(connection, participant, {"status": status})
-            return participant_of(row)
+            return participant_of(_with_status(connection, locked(connection, participant), status))
 
     def delete(self, participant: int) -> None:
         """Delete everything about a participant; only the counter of deleted ones remembers it."""
@@ -383,3 +432,16 @@ class Store:
             connection.execute(update(questions).where(questions.c.id.in_(struck)).values(struck_by=event))
             names = ("number", "kind", "tokens", "texts", "positions", "expected", "repeat_of")
             return self._insert_question(connection, participant, {name: getattr(last, name) for name in names})
+
+
+def _digest(external: Mapping[str, str]) -> str | None:
+    """What the external identifiers tell a participant by; None without any."""
+    return hashlib.sha256(json.dumps(identity_of(external)).encode()).hexdigest() if external else None
+
+
+def _with_status(connection: Connection, row: Any, status: Status) -> Any:
+    """The row of a participant after a change of the status; whoever has given the place back has ended for good."""
+    if row.status == status or row.status in GIVES_BACK:
+        return row
+    add_event_row(connection, row.id, "status", {"from": row.status, "to": status})
+    return changed(connection, row.id, {"status": status, **({"place": None} if status in GIVES_BACK else {})})

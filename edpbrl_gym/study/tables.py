@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -76,6 +78,9 @@ participants = Table(
     Column("consented_at", String(40)),
     Column("status", String(16), nullable=False),
     Column("created_at", String(40), nullable=False),
+    Column("place", Integer),  # of the balanced assignment; null: given back (see ``quotas``)
+    Column("pilot", Boolean, nullable=False, server_default=false()),
+    Index("uq_participants_place", "pilot", "place", unique=True),
     sqlite_autoincrement=True,
 )
 

@@ -130,9 +130,17 @@ def test_identified_exports_name_people_and_replace_only_exports(answered, tmp_p
     out = tmp_path / "export"
     for flags in ([], ["--identified"]):
         assert main(["study", "export", str(folder), "--out", str(out), *flags]) == 0
-    people = pandas.read_csv(out / "participants.csv")
-    assert {"external", "code", "consented_at"} <= set(people.columns)
-    assert people.external.str.contains("HYPERLINK").sum() == PEOPLE
+    people = pandas.read_csv(out / "identities.csv")
+    assert list(people.columns) == ["participant", "code", "created_at", "consented_at", "PROLIFIC_PID"]
+    assert (
+        people.PROLIFIC_PID.str.contains("HYPERLINK").sum() == PEOPLE
+        and not people.PROLIFIC_PID.str.startswith("=").any()
+    )
+    assert people.participant.tolist() == pandas.read_csv(out / "participants.csv").participant.tolist()
+    dictionary = pandas.read_csv(out / "dictionary.csv")
+    assert dictionary[dictionary.file == "identities"].column.tolist() == list(people.columns)
+    answers = (out / "answers.csv").read_text(encoding="utf-8") + (out / "participants.csv").read_text(encoding="utf-8")
+    assert "HYPERLINK" not in answers
     assert Comparisons.from_parquet(next((out / "comparisons").glob("*.parquet"))).answered_at is not None
     capsys.readouterr()
     (tmp_path / "photos").mkdir()

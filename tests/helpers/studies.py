@@ -11,7 +11,8 @@ from tests.helpers.small_vocabulary import write_vocabulary
 SMALL = """
 title = "A small study"
 seed = 3
-completion_code = "C1"
+[recruitment.codes]
+complete = "C1"
 [consent]
 version = "2026-11"
 [questions]
@@ -32,10 +33,21 @@ planner = "random"
 weight = 2
 """
 
-CHECKED = SMALL.replace(
-    "[checks]",
-    'attempts = 2\n[[practice.comprehension]]\ntext = "What?"\nchoices = ["this", "that"]\ncorrect = 2\n[checks]',
-)
+UNDERSTOOD = """
+[[pages]]
+name = "understood"
+place = "instructions"
+title = "Before we start"
+attempts = 2
+[[pages.questions]]
+name = "what"
+kind = "choice"
+text = "What?"
+choices = ["this", "that"]
+accept = { is = "that" }
+"""
+
+CHECKED = SMALL + UNDERSTOOD
 
 
 def write_study(folder: Path, text: str = SMALL, *, languages: Iterable[str] = ()) -> Path:

@@ -33,8 +33,8 @@ from tests.helpers.study_client import Forms
 SITE = "http://study.test"
 PEOPLE = 5
 _OWN_ACCORD = ("status", "sure", "style", "refused")  # events that no post of a participant asks for
-_FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "language",
-           "attempt", "check-0", "group", "first_input_ms", "answer_ms", "viewport_width", "x")  # fmt: skip
+_FIELDS = ("token", "key", "undo_key", "best", "worst", "place-0", "place-1", "cant_tell", "agree", "entry", "page",
+           "language", "attempt", "shown", "q-what", "group", "first_input_ms", "answer_ms", "x")  # fmt: skip
 _PARAMETERS = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "participant", "lang", "notice", "x")
 
 junk = st.one_of(
@@ -101,7 +101,7 @@ def attempts(paths: list[str]) -> st.SearchStrategy[Attempt]:
         changes=st.fixed_dictionaries(
             {
                 "agree": st.just("yes"),
-                "check-0": st.just("1"),
+                "q-what": st.just("1"),
                 "best": st.sampled_from(["0", "1", "2", "3"]),
                 "worst": st.sampled_from(["0", "1"]),
                 "place-0": st.sampled_from(["", "1", "2"]),
@@ -123,7 +123,7 @@ def attempts(paths: list[str]) -> st.SearchStrategy[Attempt]:
         elsewhere=rarely,
         changes=st.one_of(
             st.just({"best": "1"}),
-            st.just({"agree": "yes", "check-0": "1"}),
+            st.just({"agree": "yes", "q-what": "1"}),
             st.dictionaries(
                 st.one_of(st.sampled_from(_FIELDS), st.text(max_size=8)), st.one_of(st.none(), junk), max_size=4
             ),
@@ -216,10 +216,11 @@ class _Target:
         if not genuine:
             assert not added and not happened and not people, (added, happened, people)
         for known, now in zip(before["participants"], after["participants"], strict=False):
-            same = known.keys() - {"status", "consented_at", "consent_version"}
+            same = known.keys() - {"status", "consented_at", "consent_version", "place"}
             assert {name: known[name] for name in same} == {name: now[name] for name in same}
+            assert now["place"] == (None if now["status"] in ("withdrawn", "failed") else known["place"])
             if now["status"] != known["status"]:
-                posted = {"withdrawn": "/withdraw", "failed": "/instructions"}.get(now["status"], path)
+                posted = {"withdrawn": "/withdraw", "failed": "/page"}.get(now["status"], path)
                 assert posted == path and (genuine or now["status"] in ("asking", "finished")), (known, now)
         assert people <= (path == "/consent" and fields.get("agree") == "yes")
         assert len(added) <= (path == "/answer")

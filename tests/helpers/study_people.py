@@ -9,6 +9,7 @@ import numpy as np
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.forms.pages import PageForm
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import Timing
@@ -20,8 +21,8 @@ FAILED, WITHDRAWN, LEFT = 7, 11, 5  # every so many-th participant
 def take_part(folder: Path, people: int, *, noise: float = 0.3, seed: int = 0) -> None:
     """Let people with tastes around a common one answer a study in its database.
 
-    Every 7th fails the comprehension check (where there is one), every 11th withdraws after some answers, every 5th
-    leaves; some can't tell, or take an answer back; times fall with practice; whoever finishes states a style.
+    Every 7th fails the check below the instructions (where there is one), every 11th withdraws after some answers,
+    every 5th leaves; some can't tell, or take an answer back; times fall with practice; who finishes states a style.
     """
     config = read_config(folder)
     materials = Materials(config)
@@ -40,13 +41,13 @@ def _one(queue: StudyQueue, number: int, theta, noise: float, rng: np.random.Gen
     if number % 13 == 12:
         return
     queue.consent(person)
-    correct = [one.correct for one in config.practice.comprehension]
-    if correct and number % FAILED == FAILED - 1:
-        for attempt in range(config.practice.attempts):
-            queue.check_comprehension(person, [-1] * len(correct), attempt)
-        return
-    if correct:
-        queue.check_comprehension(person, correct, 0)
+    for page in config.pages:
+        fails = number % FAILED == FAILED - 1
+        read = PageForm({}, {}, new=False, wrong=("what",) if fails else ())
+        for attempt in range(page.attempts if fails else 1):
+            queue.check_page(person, page.name, read, attempt, page.attempts)
+        if fails:
+            return
     leaves = rng.integers(3, 9) if number % LEFT == LEFT - 1 else None
     undone = number % 4 != 1
     answered = 0

@@ -115,6 +115,7 @@ class Stubborn(threading.Thread):
         self.cookie = ""
         self.acknowledged: dict[str, set[int]] = {}  # by key, the options that any tab was told are stored
         self.sent: dict[str, set[int]] = {}
+        self.said: dict[str, set[str]] = {}  # by key of a page
         self.cut = self.failures = 0
         self.finished, self.stop = False, threading.Event()
         self.error: BaseException | None = None
@@ -147,7 +148,10 @@ class Stubborn(threading.Thread):
     def _step(self) -> None:
         status, headers, text = self._ask("GET", "/question" if self.cookie else f"/?PROLIFIC_PID={self.name}")
         if status == 303:
-            self.finished = headers["location"] == "/end"
+            if headers["location"] == "/end":
+                self.finished = self._ask("GET", "/end")[0] == 200
+            if headers["location"] in ("/page", "/end") and not self.finished:
+                self._page()
             if headers["location"] == "/instructions":
                 self._post("/instructions", Forms(self._ask("GET", "/instructions")[2]).forms[0]["fields"])
             return
@@ -167,6 +171,22 @@ class Stubborn(threading.Thread):
 
     def _post(self, address: str, fields: dict[str, str]) -> None:
         assert self._ask("POST", address, fields)[0] == 303
+
+    def _page(self) -> None:
+        """Answer the page of questions that is due, sometimes from two tabs at once."""
+        status, _, text = self._ask("GET", "/page")
+        if status == 303:
+            return
+        fields = Forms(text).forms[0]["fields"]
+        tabs = []
+        for _ in range(1 + (self.rng.random() < 0.3)):
+            said = f"{self.rng.random()}"
+            self.said.setdefault(fields["page"], set()).add(said)
+            tabs.append(threading.Thread(target=self._post, args=("/page", {**fields, "q-said": said})))
+        for tab in tabs:
+            tab.start()
+        for tab in tabs:
+            tab.join()
 
     def _answer(self, fields: dict[str, str]) -> None:
         """Post an answer until it is acknowledged; the server says when another one had come before."""

@@ -24,7 +24,7 @@ from edpbrl_gym.study.reporting.statistics import count_statistics
 from edpbrl_gym.study.store import Store
 from tests.helpers.commands import refused
 from tests.helpers.small_vocabulary import write_embedded
-from tests.helpers.studies import SMALL, write_study
+from tests.helpers.studies import SMALL, UNDERSTOOD, write_study
 from tests.helpers.study_people import take_part
 
 PEOPLE = 15
@@ -37,10 +37,7 @@ def folder(tmp_path_factory):
     words, encoder = write_embedded(place)
     text = SMALL.replace('vocabulary = "words"', f'vocabulary = "{words}"\nencoder = "{encoder}"')
     text = text.replace("repeated = 2", "repeated = 2\ntest = 2")
-    text = text.replace(
-        "[checks]", '[[practice.comprehension]]\ntext = "?"\nchoices = ["a", "b"]\ncorrect = 2\n[checks]'
-    )
-    folder = write_study(place / "study", text)
+    folder = write_study(place / "study", text + UNDERSTOOD)
     take_part(folder, PEOPLE)
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,8 @@ from edpbrl_gym.study.schedule import arm_of
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.studies import SMALL, write_study
+
+LATER = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +62,34 @@ def mistakes(document, folder):
         (("database",), "mysql://x", "database"),
         (("questions", "stop_when_sure"), {"minimum": 7}, "questions.stop_when_sure.minimum"),
         (("checks", "test"), 7, "checks.test: expected a whole number of at least 0 and at most 6"),
-        (("practice", "comprehension"), [{"text": "?", "choices": ["a", "b"], "correct": 3}], "[1].correct"),
+        (("practice", "comprehension"), [{"text": "?"}], "write [[pages]] with name"),
         (("pictures",), {"height": 512}, "pictures.renderer"),
         (("consent",), "1", "expected a table, got '1'; begin it with a line [consent]"),
+        (("completion_code",), "C1", "[recruitment.codes], got completion_code; move it there: complete = 'C1'"),
+        (("recruitment", "platform"), "prolifc", "did you mean 'prolific'?"),
+        (("recruitment",), {"platform": "mturk"}, "recruitment.codes.complete: expected the code by which Mechanical"),
+        (("recruitment", "platform"), "sona", "recruitment.experiment_id: expected what stands in the platform's"),
+        (("recruitment",), {"platform": "sona", "school": "a.b/c"}, "recruitment.school: expected the first part"),
+        (("recruitment", "codes", "done"), "x", "recruitment.codes.done: expected one of the keys"),
+        (("recruitment", "opens"), "tomorrow", "write opens = 2027-01-31T09:00:00+01:00"),
+        (("recruitment", "opens"), datetime(2027, 1, 1), "with its offset from UTC"),
+        (
+            ("recruitment",),
+            {"opens": LATER, "closes": LATER},
+            "recruitment.closes: expected a time after that of opens",
+        ),
+        (("recruitment", "people"), 0, "recruitment.people: expected a whole number of at least 1"),
+        (("recruitment", "poeple"), 5, "did you mean 'people'?"),
+        (
+            ("recruitment", "arms"),
+            {"adaptve": 5},
+            "recruitment.arms.adaptve: expected the name of an arm: adaptive, ra",
+        ),
+        (("recruitment", "redirect"), True, "recruitment.redirect: expected an address to go to"),
+        (("recruitment", "completion_url"), "https://x.org/{who}", "with the names PROLIFIC_PID"),
+        (("recruitment", "completion_url"), "https://x.org/{", "a brace that stands alone"),
+        (("recruitment", "completion_url"), "javascript:alert(1)", "begins with https:// and a host"),
+        (("recruitment", "completion_url"), "https://{id}/x", "begins with https:// and a host"),
     ],
 )
 def test_a_mistake_is_explained_by_its_key_also_beside_others(folder, path, value, said):
@@ -69,6 +97,15 @@ def test_a_mistake_is_explained_by_its_key_also_beside_others(folder, path, valu
     document["colour"] = "blue"
     found = mistakes(document, folder)
     assert any(said in one for one in found) and any(one.startswith("colour: expected") for one in found)
+
+
+def test_quotas_and_times_may_change_while_a_study_runs(folder):
+    plain = config_of(tomllib.loads(SMALL), folder)
+    recruitment = {"platform": "prolific", "people": 9, "arms": {"random": 5}, "time_out": 30, "pilot": True,
+                   "opens": LATER, "codes": {"complete": "C"}}  # fmt: skip
+    other = config_of(changed("recruitment", value=recruitment), folder)
+    assert other.recruitment.people == 9 and other.recruitment.arms == {"random": 5} and other.recruitment.pilot
+    assert other.asking_fingerprint == plain.asking_fingerprint and other.fingerprint != plain.fingerprint
 
 
 VALUES = st.recursive(

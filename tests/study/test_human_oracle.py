@@ -221,7 +221,10 @@ def test_a_loop_that_finishes_early_lets_the_participant_finish(tmp_path, serve)
         other.finish()  # nobody was asked
 
 
-@pytest.mark.parametrize(("end", "said"), [("failed", "failed"), ("withdrawn", "withdrawn"), ("delete", "deleted")])
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [("failed", "failed"), ("withdrawn", "withdrawn"), ("timed_out", "timed out"), ("delete", "deleted")],
+)
 def test_a_participant_who_left_is_not_waited_for(folder, serve, end, said):
     server = serve(folder)
     person = server.arrive("p")

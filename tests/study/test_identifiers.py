@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edpbrl_gym.study.identifiers import MAX_IDENTIFIER, identity_of, read_link
+from edpbrl_gym.study.platforms import NO_PLATFORM, PLATFORMS
 
 PROLIFIC = {"PROLIFIC_PID": "5f3", "STUDY_ID": "60a", "SESSION_ID": "61b"}
 WORKER = {"workerId": "A2QGBPPNCV7", "assignmentId": "3TVRFO09GKF", "hitId": "37SQU136V7P"}
@@ -98,6 +99,18 @@ def test_a_task_that_nobody_has_accepted_is_a_preview():
         "workerId=A1&assignmentId=ASSIGNMENT_ID_NOT_AVAILABLE&hitId=%7Bx%7D",
     ):
         assert link(query).is_preview and link(query).external == {}
+
+
+@pytest.mark.parametrize("platform", sorted(set(PLATFORMS) - {NO_PLATFORM}))
+def test_a_platform_knows_its_own_parameters_and_wants_to_know_who_it_is(platform):
+    preset = PLATFORMS[platform]
+    full = {name: f"v{number}" for number, name in enumerate(preset.parameters)}
+    found = read_link([*full.items(), ("rid", "7"), ("lang", "de")], platform)
+    assert found.external == full and found.problem is None and found.unknown == ("rid",)
+    for others in ({}, {"rid": "7"}, {name: value for name, value in full.items() if name != preset.people[0]}):
+        problem = read_link(others.items(), platform).problem
+        assert problem is not None and (problem.name, problem.kind) == (preset.people[0], "unfilled")
+    assert {name for name, _ in identity_of(full)} == set(preset.people)
 
 
 def test_whoever_comes_again_is_known_by_what_stays():

@@ -105,11 +105,12 @@ def test_the_funnel_counts_everybody_and_the_rest_only_who_takes_part(tables):
     counted = count_statistics(tables)
     steps = {step.name: (step.arms["adaptive"], step.arms["random"]) for step in counted.funnel}
     assert steps == {
-        "arrived": (3, 4), "consented": (3, 3), "passed the comprehension check": (2, 3), "answered 1 question": (2, 3),
+        "arrived": (3, 4), "consented": (3, 3), "passed the check": (2, 3), "answered 1 question": (2, 3),
         "answered half (2)": (2, 3), "answered all": (2, 1), "finished": (2, 1),
     }  # fmt: skip
     assert counted.statuses["random"] == {
-        "enrolled": 1, "consented": 0, "asking": 1, "finished": 1, "failed": 0, "withdrawn": 1
+        "enrolled": 1, "consented": 0, "asking": 1, "finished": 1, "failed": 0, "withdrawn": 1,
+            "timed_out": 0,
     }  # fmt: skip
     assert counted.deleted == 2
     assert counted.care["random"].attention.value == 1.0  # not 0.5: the one who failed it has withdrawn

@@ -143,6 +143,9 @@ def test_a_database_of_the_first_version_is_migrated_with_its_answers(store, url
     with store.database.writing() as connection:  # back to the first revision
         for table in ("posts", "oracles"):
             connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("DROP INDEX uq_participants_place"))
+        for column in ("place", "pilot"):
+            connection.execute(text(f"ALTER TABLE participants DROP COLUMN {column}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     again = Store(url)
     assert again.participant(person.code) == person

@@ -226,8 +226,9 @@ def _opening(tables: StudyTables, counted: Counted) -> str:
     finished = counted.funnel[-1].total
     answers = sum(row["counts"] for row in tables.answers)
     what = {"prompt": "complete prompts", "truncated": "prompts that grow by a token", "state": "tokens"}
+    pilot = "Only people who tried the study out are in it (a pilot). " if study.get("pilot") else ""
     return (
-        f"{plural(arrived, 'participant')} arrived and {finished} finished; {answers} answers count. Up to "
+        f"{pilot}{plural(arrived, 'participant')} arrived and {finished} finished; {answers} answers count. Up to "
         f"{study['number']} questions, each about {study['options']} {what[study['feedback']]} of the vocabulary "
         f"`{study['vocabulary']}`; people name {FORMATS[study['format']].texts.named}. Intervals are 95%."
     )
@@ -241,7 +242,7 @@ def _progress_table(counted: Counted) -> TextTable:
     gone = f" {plural(counted.deleted, 'participant')} more deleted on request." if counted.deleted else ""
     note = (
         "Where participants are now: enrolled (no consent yet), consented (no question yet), asking, finished, failed "
-        f"(the comprehension check), withdrawn.{gone}"
+        f"(a page whose answers were not accepted), withdrawn, timed out.{gone}"
     )
     return TextTable("Progress", ["arm", *STATUSES], rows, note, words=1)
 
@@ -401,7 +402,7 @@ def _styles_table(counted: Counted, compared: Compared) -> TextTable:
 def _how(tables: StudyTables, counted: Counted) -> list[str]:
     study = tables.study
     lines = [
-        "Participants who failed the comprehension check or withdrew are counted in Progress and Drop-out only. All "
+        "Participants who failed a check or withdrew are counted in Progress and Drop-out only. All "
         "other numbers are of participants who are asked or have finished, those of the arms of the latter.",
     ]
     if study["test"]:

@@ -14,7 +14,8 @@ from scipy.special import ndtri
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.reporting.statistics import interval
-from edpbrl_gym.study.export_tables import StudyTables, first_of
+from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of
+from edpbrl_gym.study.forms.pages import CHECKED
 
 __all__ = [
     "STATUSES",
@@ -38,7 +39,7 @@ __all__ = [
 _RESAMPLES = 2000  # of means
 _KAPPA_RESAMPLES = 1000  # each needs all pairs of people
 Values = Sequence[Sequence[Hashable | None]]
-STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn")
+STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn", "timed_out")
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 Row = Mapping[str, Any]
 
@@ -218,7 +219,7 @@ class Care:
 class Counted:
     """The counts of a study.
 
-    People who failed the comprehension check or withdrew are in ``statuses`` and ``funnel`` only.
+    People who failed a check or withdrew are in ``statuses`` and ``funnel`` only.
     """
 
     arms: tuple[str, ...]  # names of the arms, in the order of the configuration
@@ -266,8 +267,8 @@ def count_statistics(tables: StudyTables) -> Counted:
 
 
 def taking_part(tables: StudyTables) -> dict[str, Row]:
-    """Participants who are asked, or were to the end, by pseudonym."""
-    return {row["participant"]: row for row in tables.participants if row["status"] in ("asking", "finished")}
+    """Participants who are asked, or were to the end or until they left, by pseudonym."""
+    return {row["participant"]: row for row in tables.participants if row["status"] in TAKING_PART}
 
 
 def seconds_of(row: Row) -> float | None:
@@ -282,9 +283,11 @@ def seconds_of(row: Row) -> float | None:
 def _funnel(tables: StudyTables, arms: Sequence[str]) -> tuple[FunnelStep, ...]:
     happened: dict[str, set[str]] = defaultdict(set)
     for event in tables.events:
-        passed = event["kind"] != "comprehension" or bool((event["detail"] or {}).get("correct"))
-        if passed:
-            happened[event["participant"]].add(event["kind"])
+        kinds = happened[event["participant"]]
+        if event["kind"] != CHECKED or bool((event["detail"] or {}).get("correct")):
+            kinds.add(event["kind"])
+        else:
+            kinds.discard(CHECKED)  # of several pages with checks all must be passed
     study = tables.study
     half = -(-study["least"] // 2)
 
@@ -296,7 +299,7 @@ def _funnel(tables: StudyTables, arms: Sequence[str]) -> tuple[FunnelStep, ...]:
         ("consented", lambda row: row["consent_version"] is not None),
     ]
     if study["comprehension"]:
-        steps.append(("passed the comprehension check", lambda row: "comprehension" in happened[row["participant"]]))
+        steps.append(("passed the check", lambda row: CHECKED in happened[row["participant"]]))
     steps += [
         ("answered 1 question", lambda row: row["answered"] >= 1),
         (f"answered half ({half})", lambda row: row["answered"] >= half),

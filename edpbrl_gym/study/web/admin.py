@@ -20,10 +20,11 @@ from starlette.routing import Route
 
 from edpbrl_gym.reporting.report import Picture, Report, Text
 from edpbrl_gym.study.audit import audit
-from edpbrl_gym.study.export_tables import StudyTables, facts_of, pseudonym, tables_of
+from edpbrl_gym.study.export_tables import StudyTables, facts_of, of_study, pseudonym, tables_of
 from edpbrl_gym.study.reporting.report import make_report
 from edpbrl_gym.study.web.forms import parse_form
 from edpbrl_gym.study.web.guards import BadTokenError, RateLimit, is_cross_site, limited_body
+from edpbrl_gym.study.web.preview import preview_address
 from edpbrl_gym.study.web.site import Site
 
 __all__ = ["ADMIN_COOKIE", "Admin", "admin_routes"]
@@ -125,6 +126,7 @@ class Admin:
             _LANGUAGE,
             sections=[_section(one) for one in state.report.sections],
             people=state.tables.participants,
+            preview_link=preview_address(self._site.store.secret),
             has_tests=self._site.config.checks.test > 0,
         )
 
@@ -143,8 +145,9 @@ class Admin:
         with self._lock:
             if self._last is None or time.monotonic() - self._last.made > _FRESH:
                 site, store = self._site, self._site.store
-                facts = facts_of(site.config, deleted=store.counts()["deleted"])
-                tables = tables_of(store.records(), store.secret, facts)
+                pilot = site.config.recruitment.pilot
+                facts = facts_of(site.config, deleted=store.counts()["deleted"], pilot=pilot)
+                tables = tables_of(of_study(store.records(), pilot=pilot), store.secret, facts)
                 self._last = _State(time.monotonic(), tables, make_report(tables))
             return self._last
 

@@ -13,7 +13,6 @@ from anyio import to_thread
 from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -24,11 +23,13 @@ from edpbrl_gym.study.database import DatabaseGoneError
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import NotAskingError, UnknownParticipantError
 from edpbrl_gym.study.store import Store
-from edpbrl_gym.study.web import pages
+from edpbrl_gym.study.web import form_pages, pages
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
 from edpbrl_gym.study.web.frame import StaticPages, preferred_language, see_other
 from edpbrl_gym.study.web.guards import (
+    MAX_BODY,
+    MAX_PAGE,
     AllowedHosts,
     BadTokenError,
     BodyTooLargeError,
@@ -39,8 +40,9 @@ from edpbrl_gym.study.web.guards import (
     limited_body,
     refuse,
 )
-from edpbrl_gym.study.web.site import COOKIE, PageRequest, Site
-from edpbrl_gym.study.web.views import picture_endpoint
+from edpbrl_gym.study.web.preview import Preview, preview_address
+from edpbrl_gym.study.web.site import PageRequest, Site
+from edpbrl_gym.study.web.views import image_endpoint, picture_endpoint
 
 __all__ = ["Health", "create_app"]
 
@@ -48,10 +50,13 @@ __all__ = ["Health", "create_app"]
 _DATABASE_TIME = 2.0
 Page = Callable[[PageRequest], Response]
 # for everyone: method, path and page; then those for participants only
-_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree)]
+_OPEN: list[tuple[str, str, Page]] = [("GET", "/", pages.enter), ("POST", "/consent", pages.agree),
+                                      ("POST", "/decline", pages.decline)]  # fmt: skip
 _PERSONAL: list[tuple[str, str, Page]] = [
     ("GET", "/instructions", pages.instructions),
     ("POST", "/instructions", pages.pass_instructions),
+    ("GET", "/page", form_pages.show_page),
+    ("POST", "/page", form_pages.send_page),
     ("GET", "/question", pages.question),
     ("POST", "/answer", pages.answer),
     ("POST", "/undo", pages.undo),
@@ -117,23 +122,34 @@ def create_app(
         hosts: Names by which requests may call the server, against DNS rebinding.
         admin_token: Secret of the researcher's pages; None: there are none.
     """
-    site = Site(queue, public_url=None if public_url is None else origin(public_url))
+    address = None if public_url is None else origin(public_url)
+    site = Site(queue, public_url=address)
+
+    def second(other: StudyQueue) -> ASGIApp:
+        return _application(Site(other, public_url=address, preview=preview_address(queue.store.secret)), [])
+
+    study = _application(site, [*admin_routes(site, admin_token), Route("/health", Health(queue.store).answer)])
+    both = Preview(study, queue, second, secure=site.secure)
+    # around the whole application, so that the pages of its own errors pass them too
+    return RefusalLog(SecurityHeaders(AllowedHosts(both, hosts=hosts), secure=site.secure))
+
+
+def _application(site: Site, others: list[Route]) -> Starlette:
+    """The pages of a study, and other routes."""
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
     routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
     application = Starlette(
         routes=[
             *routes,
             Route("/pictures/{name}.png", picture_endpoint(site)),
-            *admin_routes(site, admin_token),
-            Route("/health", Health(queue.store).answer),
+            Route("/images/{name}", image_endpoint(site)),
+            *others,
             Mount("/static", StaticPages()),
         ],
-        middleware=[Middleware(AllowedHosts, hosts=hosts)],
         exception_handlers=_handlers(site),
     )
     application.router.redirect_slashes = False  # it would redirect to whatever host a request names
-    # around the whole application, so that the pages of its own errors pass them too
-    return RefusalLog(SecurityHeaders(application, secure=site.secure))
+    return application
 
 
 def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
@@ -144,7 +160,7 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
         if method == "POST":
             if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
                 raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
-            form = parse_form(await limited_body(request))
+            form = parse_form(await limited_body(request, MAX_PAGE if page is form_pages.send_page else MAX_BODY))
         threads = site.question_threads if page is pages.question else None
         response = await to_thread.run_sync(_serve, site, page, request, form, method, personal, limiter=threads)
         if isinstance(response, RedirectResponse) and request.headers.get("accept") == "application/json":
@@ -156,7 +172,7 @@ def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[
 
 
 def _serve(site: Site, page: Page, request: Request, form: dict[str, str], method: str, personal: bool) -> Response:
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(site.cookie)
     visitor = site.signer.new_visitor()
     participant = None
     if cookie is not None:
@@ -175,6 +191,8 @@ def _serve(site: Site, page: Page, request: Request, form: dict[str, str], metho
             if personal or method == "POST":
                 raise
             visitor = site.signer.new_visitor()
+    if participant is not None:
+        participant = site.queue.in_time(participant)
     if personal and participant is None:
         raise UnknownParticipantError("Expected a participant, got a request without a cookie")
     if page is pages.agree and participant is not None:  # the form was sent twice; it carries the token of before

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
+
+from edpbrl_gym.study.wording import Messages, available_languages, has_messages, load_messages
 
 __all__ = [
     "FOLDER",
@@ -26,47 +27,7 @@ __all__ = [
     "see_other",
 ]
 
-_FALLBACK = "en"
 FOLDER = Path(str(files("edpbrl_gym.study.web")))
-
-
-class Messages:
-    """The texts of one language, by name: ``messages("left", number=3)``."""
-
-    def __init__(self, language: str, texts: dict[str, str]) -> None:
-        self.language = language
-        self.direction = texts["direction"]  # "ltr" or "rtl"
-        self._texts = texts
-
-    def __call__(self, name: str, /, **values: Any) -> str:
-        """The text of a name with its values; in a text from right to left they keep their own direction."""
-        if self.direction == "rtl":
-            values = {one: f"\u2066{value}\u2069" for one, value in values.items()}
-        return self._texts[name].format(**values)
-
-
-def available_languages() -> list[str]:
-    """Codes of the languages in which the pages have texts."""
-    folder = files("edpbrl_gym.study.web") / "messages"
-    return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
-
-
-def has_messages(language: str) -> bool:
-    """Whether the pages have texts in a language, or in its base language ("zh" for "zh-Hans")."""
-    return _file_of(language) is not None
-
-
-def _file_of(language: str) -> str | None:
-    available = available_languages()
-    return next((code for code in (language, language.partition("-")[0]) if code in available), None)
-
-
-@cache
-def load_messages(language: str) -> Messages:
-    """The texts of a language, of its base language if it has none, else in English."""
-    chosen = _file_of(language) or _FALLBACK
-    path = files("edpbrl_gym.study.web") / "messages" / f"{chosen}.toml"
-    return Messages(chosen, tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def preferred_language(accepted: str, offered: Sequence[str]) -> str:
@@ -110,9 +71,10 @@ class StaticPages(StaticFiles):
 
 
 class Templates:
-    """Makes pages of templates."""
+    """Makes pages of templates; ``messages`` gives the texts of a language."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: Callable[[str], Messages] = load_messages) -> None:
+        self._messages = messages
         self._environment = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -131,7 +93,7 @@ class Templates:
         **values: Any,
     ) -> HTMLResponse:
         """The page of a template in a language."""
-        messages = load_messages(language)
+        messages = self._messages(language)
         text = self._environment.get_template(template).render(
             t=messages, language=language, static=static_url, **values
         )

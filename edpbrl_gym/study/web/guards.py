@@ -25,6 +25,7 @@ from edpbrl_gym._addresses import host_of, origin
 
 __all__ = [
     "MAX_BODY",
+    "MAX_PAGE",
     "AllowedHosts",
     "BadTokenError",
     "BodyTooLargeError",
@@ -41,6 +42,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 MAX_BODY = 16 * 1024  # bytes; the largest form, a ranking of twelve, has about 600
+MAX_PAGE = 60 * 1024  # of a page with texts
 _BODY_TIME = 20.0  # seconds until it must have arrived
 _NAMES = 10_000  # visitors that a rate limit remembers
 _HEADERS = {
@@ -142,15 +144,15 @@ class BrokenBodyError(ValueError):
     """A request whose body did not arrive, or not in time."""
 
 
-async def limited_body(request: Request) -> bytes:
-    """The body of a request."""
+async def limited_body(request: Request, most: int = MAX_BODY) -> bytes:
+    """The body of a request, at most so many bytes."""
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_TIME):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MAX_BODY:
-                    raise BodyTooLargeError(f"Expected a form of at most {MAX_BODY} bytes, got a larger one")
+                if len(body) > most:
+                    raise BodyTooLargeError(f"Expected a form of at most {most} bytes, got a larger one")
     except ClientDisconnect:
         raise BrokenBodyError(f"Expected a form, the connection ended after {len(body)} bytes of it") from None
     except TimeoutError:
@@ -240,6 +242,11 @@ class Signer:
     def picture(self, visitor: Visitor, text: str) -> str:
         """The name of a text's picture for a visitor; it tells nothing about the text."""
         return hmac.new(self._key, f"{visitor.name} {text}".encode(), hashlib.sha256).hexdigest()[:32]
+
+    @property
+    def preview_key(self) -> str:
+        """The end of the preview link, which nobody can guess."""
+        return hmac.new(self._key, b"preview", hashlib.sha256).hexdigest()[:32]
 
     def entry(self, visitor: Visitor, external: Mapping[str, str]) -> str:
         """The identifiers with which a visitor arrived, for the form that enrols them."""

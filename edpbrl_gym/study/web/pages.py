@@ -10,6 +10,7 @@ from starlette.responses import Response as Answer
 
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.study.identifiers import VISIT, read_link
+from edpbrl_gym.study.quotas import GIVES_BACK, NoPlaceError
 from edpbrl_gym.study.records import (
     HistoryChangedError,
     NotAskingError,
@@ -17,10 +18,12 @@ from edpbrl_gym.study.records import (
     StoredQuestion,
     UnknownQuestionError,
 )
+from edpbrl_gym.study.recruitment import ENDS
 from edpbrl_gym.study.schedule import schedule
 from edpbrl_gym.study.style import STYLE_CHOICE
-from edpbrl_gym.study.web.forms import BadFormError, IncompleteAnswerError, parse_response, parse_timing
-from edpbrl_gym.study.web.frame import load_messages, see_other
+from edpbrl_gym.study.web.form_pages import due_page
+from edpbrl_gym.study.web.forms import IncompleteAnswerError, parse_response, parse_timing
+from edpbrl_gym.study.web.frame import see_other
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor, refuse
 from edpbrl_gym.study.web.questions import left_in_words
 from edpbrl_gym.study.web.site import PageRequest
@@ -31,6 +34,7 @@ __all__ = [
     "answer",
     "ask_to_withdraw",
     "come_back",
+    "decline",
     "end",
     "enter",
     "go_on",
@@ -57,9 +61,9 @@ def enter(request: PageRequest) -> Answer:
     A link with an identifier that can't be taken, or of a task that nobody has accepted, opens a page that says so, and
     nobody is stored.
     """
-    link = read_link(request.http.query_params.multi_items())
+    link = read_link(request.http.query_params.multi_items(), request.site.config.recruitment.platform)
     if link.is_preview:
-        return request.page("preview.html", paragraphs=request.site.text("consent", request.language))
+        return request.page("preview.html", text_html=request.site.text("consent", request.language))
     if link.problem is not None:
         refuse(request.http, link.problem)
         return request.page("link.html", status=400, problem=link.problem)
@@ -75,6 +79,9 @@ def enter(request: PageRequest) -> Answer:
         known = request.participant.external
         if all(known.get(name) == value for name, value in external.items() if name not in VISIT):
             return see_other("/question")
+    why = request.site.queue.why_closed(external)
+    if why is not None:
+        return _ended(request, why, external)
     visitor = request.site.signer.new_visitor() if request.participant is not None else request.visitor
     fresh = PageRequest(request.site, request.http, visitor, None, {})
     return _consent_page(fresh, external, request.site.signer.entry(visitor, external))
@@ -92,11 +99,11 @@ def _consent_page(
     request: PageRequest, external: Mapping[str, str], entry: str, *, status: int = 200, notice: str | None = None
 ) -> Answer:
     site = request.site
-    languages = [(code, load_messages(code)("language")) for code in site.config.languages]
+    languages = [(code, site.messages(code)("language")) for code in site.config.languages]
     response = request.page(
         "consent.html",
         status=status,
-        paragraphs=site.text("consent", request.language),
+        text_html=site.text("consent", request.language),
         languages=languages,
         address=list(external.items()),
         entry=entry,
@@ -116,58 +123,45 @@ def agree(request: PageRequest) -> Answer:
         _note(request, (), "A participant without an identifier is stored; for identifiers the link must carry them")
     # a consent that is sent twice by a browser that was told of no cookie yet is one participant all the same
     identity = external or {"visitor": request.visitor.name}
-    participant = site.queue.consent(site.queue.enrol(identity, language=request.language))
+    try:
+        enrolled = site.queue.enrol(identity, language=request.language)
+    except NoPlaceError as error:  # since the text was opened
+        return _ended(request, error.why, external)
+    participant = site.queue.consent(enrolled)
     response = see_other("/instructions" if participant.status == "consented" else "/question")
     site.set_cookie(response, Visitor(participant.code, True))
     return response
 
 
+def decline(request: PageRequest) -> Answer:
+    """Somebody does not consent: nothing is stored."""
+    entry = request.form.get("entry", "")
+    return _ended(request, "declined", request.site.signer.external(request.visitor, entry))
+
+
+def _ended(request: PageRequest, how: str, external: Mapping[str, str], code: str = "") -> Answer:
+    """The page of somebody who is asked nothing any more: how it ended is a key of ``ENDS``, or "not_open"."""
+    recruitment = request.site.config.recruitment
+    opens = "" if recruitment.opens is None else f"{recruitment.opens.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    back = recruitment.way_back(ENDS[how], external) if how in ENDS else None
+    return request.page("ended.html", how=how, code=code, opens=opens, back=back, platform=recruitment.preset.title)
+
+
 def instructions(request: PageRequest) -> Answer:
-    """What the participant is asked to do, with questions about it."""
-    site, practice = request.site, request.site.config.practice
+    """What the participant is asked to do; first the pages that come before it, or that have questions about it."""
+    site = request.site
     pending = request.person.status == "consented" and not request.was_instructed
-    wrong = request.http.query_params.get("notice") == "wrong"
-    attempt = request.count_events("comprehension")
-    left = practice.attempts - attempt
-    if request.person.status == "failed":
+    if request.person.status in GIVES_BACK:
         return see_other("/end")
-    notice = None
-    if wrong and 0 < left < practice.attempts:
-        notice = request.messages("comprehension_wrong", left=left)
-    elif request.http.query_params.get("notice") == "missing":
-        notice = request.messages("comprehension_missing")
-    return request.page(
-        "instructions.html",
-        paragraphs=site.text("instructions", request.language),
-        comprehension=practice.comprehension if pending else (),
-        pending=pending,
-        attempt=attempt,
-        notice=notice,
-    )
+    if pending and due_page(request) is not None:
+        return see_other("/page")
+    return request.page("instructions.html", text_html=site.text("instructions", request.language), pending=pending)
 
 
 def pass_instructions(request: PageRequest) -> Answer:
-    """The participant has read the instructions and answered the questions about them."""
-    if request.person.status != "consented" or request.was_instructed:
-        return see_other("/question")
-    asked = request.site.config.practice.comprehension
-    answers = []
-    for number, one in enumerate(asked):
-        value = request.form.get(f"check-{number}", "")
-        if not (value.isascii() and value.isdigit() and len(value) <= 3 and int(value) < len(one.choices)):
-            return see_other("/instructions?notice=missing")
-        answers.append(int(value))
-    if asked:
-        attempt = request.form.get("attempt", "")
-        if not (attempt.isascii() and attempt.isdigit() and int(attempt[:3]) <= request.count_events("comprehension")):
-            raise BadFormError("Expected the number of the next attempt or of one before, got another one")
-        try:
-            passed = request.site.queue.check_comprehension(request.person, answers, int(attempt[:3]))
-        except NotAskingError:  # the last attempt, sent twice
-            return see_other("/end")
-        if not passed:
-            return see_other("/instructions?notice=wrong")
-    request.site.store.add_event(request.person.id, "instructed")
+    """The participant has read the instructions."""
+    if request.person.status == "consented" and not request.was_instructed and due_page(request) is None:
+        request.site.store.add_event(request.person.id, "instructed")
     return see_other("/question")
 
 
@@ -176,6 +170,8 @@ def question(request: PageRequest) -> Answer:
     site, person = request.site, request.person
     if person.status == "consented" and not request.was_instructed:
         return see_other("/instructions")
+    if person.status != "finished" and due_page(request) is not None:
+        return see_other("/page")
     try:
         asked = site.queue.next_question(person)
     except NotAskingError:
@@ -202,6 +198,7 @@ def question(request: PageRequest) -> Answer:
             site.config,
             request.messages,
             undo_key=undo_key,
+            shown=site.shown(request.language),
             pictures=picture_addresses(site, request.visitor, asked.texts),
         ),
         preload=preload,
@@ -265,7 +262,7 @@ def come_back(request: PageRequest) -> Answer:
         "welcome_back.html",
         number=len(answered),
         date=datetime.fromisoformat(last).date().isoformat(),
-        paragraphs=request.site.text("instructions", request.language),
+        text_html=request.site.text("instructions", request.language),
     )
 
 
@@ -290,9 +287,10 @@ def end(request: PageRequest) -> Answer:
     """The last page: what was learnt, thanks and the completion code, or why there are no more questions."""
     status = request.person.status
     if status == "finished":
-        return _thanks(request)
-    if status in ("failed", "withdrawn"):
-        return request.page("ended.html", status_name=status, code=request.person.code)
+        return _thanks(request) if due_page(request) is None else see_other("/page")
+    if status in GIVES_BACK:
+        how = "screened" if status == "failed" and request.site.queue.is_screened(request.person) else status
+        return _ended(request, how, request.person.external, request.person.code)
     return see_other("/question")
 
 
@@ -308,11 +306,16 @@ def _thanks(request: PageRequest) -> Answer:
     if style is not None:
         chosen = next((one["detail"]["chosen"] for one in site.store.events(request.person.id)
                        if one["kind"] == STYLE_CHOICE), None)  # fmt: skip
-        groups = view_groups(style, lambda texts: picture_addresses(site, request.visitor, texts))
+        groups = view_groups(style, lambda texts: picture_addresses(site, request.visitor, texts),
+                             site.shown(request.language))  # fmt: skip
+    recruitment = site.config.recruitment
+    back = recruitment.way_back(ENDS[request.person.status], request.person.external)
     return request.page(
         "thanks.html",
-        paragraphs=site.text("thanks", request.language),
-        code=site.config.completion_code,
+        text_html=site.text("thanks", request.language),
+        back=back,
+        platform=recruitment.preset.title,
+        leave=bool(recruitment.redirect and back.address and not pending and (chosen or not groups)),
         reload=_RELOAD_TASTE if pending else None,
         groups=groups,
         chosen=chosen,

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyio import CapacityLimiter
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.responses import Response as Answer
 
 from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.forms.pages import Page
+from edpbrl_gym.study.prose import render
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import Participant
-from edpbrl_gym.study.web.frame import Messages, Templates, load_messages, preferred_language
+from edpbrl_gym.study.web.frame import Messages, Templates, preferred_language
 from edpbrl_gym.study.web.guards import RateLimit, Signer, Visitor
+from edpbrl_gym.study.wording import messages_with
 
 __all__ = ["COOKIE", "PageRequest", "Site"]
 
@@ -25,12 +29,19 @@ _MONTH = 30 * 24 * 3600  # seconds that a browser keeps the cookie
 
 
 class Site:
-    """A study with what its pages need."""
+    """A study with what its pages need.
 
-    def __init__(self, queue: StudyQueue, *, public_url: str | None = None) -> None:
+    Args:
+        queue: The study.
+        public_url: Address at which people reach it; None: whatever a request names.
+        preview: Path of the preview link, if this is a preview of a study.
+    """
+
+    def __init__(self, queue: StudyQueue, *, public_url: str | None = None, preview: str = "") -> None:
         self.queue, self.store = queue, queue.store
         self.config: StudyConfig = queue.config
         self.public_url = public_url
+        self.preview, self.cookie = preview, f"{COOKIE}_preview" if preview else COOKIE
         self.secure = public_url is not None and public_url.startswith("https://")
         self.signer = Signer(self.store.secret)  # of cookies and forms
         self.participants_limit = RateLimit(burst=60, rate=10)  # of requests for each participant
@@ -40,7 +51,10 @@ class Site:
         )  # that may wait for questions; other pages never wait for them
         # kinds of links without identifiers, by the names of their parameters, that are in the log
         self.noted_links: set[tuple[str, ...]] = set()
-        self._templates = Templates()
+        self._templates = Templates(self.messages)
+        self._html: dict[str, Markup] = {}  # by Markdown
+        self._shown: dict[str, Mapping[str, str]] = {}
+        self._messages: dict[str, Messages] = {}
 
     def page(
         self,
@@ -58,15 +72,37 @@ class Site:
             language,
             status=status,
             headers=headers,
-            title=self.config.title,
+            title=self.shown(language).get(self.config.title, self.config.title),
+            preview=self.preview,
             form_token=None if visitor is None else self.signer.form_token(visitor),
             **values,
         )
 
-    def text(self, name: str, language: str) -> list[str]:
-        """The paragraphs of a text of the study."""
-        text = self.config.texts[f"{name}.{language}"]
-        return [part.strip() for part in text.split("\n\n") if part.strip()]
+    def text(self, name: str, language: str) -> Markup:
+        """A text of the study as HTML."""
+        return self._rendered(self.config.texts[f"{name}.{language}"])
+
+    def page_text(self, page: Page, language: str) -> Markup:
+        """The text of a page of questions as HTML: its file's where there is one, else what the configuration says."""
+        text = self.config.texts.get(f"{page.name}.{language}")
+        return self._rendered(self.shown(language).get(page.text, page.text) if text is None else text)
+
+    def _rendered(self, text: str) -> Markup:
+        if text not in self._html:
+            self._html[text] = Markup(render(text, lambda address: f"/images/{self.config.images[address]}"))
+        return self._html[text]
+
+    def shown(self, language: str) -> Mapping[str, str]:
+        """What is shown in a language for texts that are stored as they are."""
+        if language not in self._shown:
+            self._shown[language] = self.config.shown_in(language)
+        return self._shown[language]
+
+    def messages(self, language: str) -> Messages:
+        """The texts of the pages in a language, with those that the study has itself."""
+        if language not in self._messages:
+            self._messages[language] = messages_with(language, self.config.messages.get(language, {}))
+        return self._messages[language]
 
     def language_of(self, participant: Participant) -> str:
         """The language of a participant, or the first one if the study no longer has it."""
@@ -76,7 +112,7 @@ class Site:
     def set_cookie(self, response: Any, visitor: Visitor) -> None:
         """Let the browser keep the visitor's cookie."""
         response.set_cookie(
-            COOKIE, self.signer.cookie(visitor), max_age=_MONTH, httponly=True, samesite="lax", secure=self.secure
+            self.cookie, self.signer.cookie(visitor), max_age=_MONTH, httponly=True, samesite="lax", secure=self.secure
         )
 
 
@@ -108,7 +144,7 @@ class PageRequest:
 
     @property
     def messages(self) -> Messages:
-        return load_messages(self.language)
+        return self.site.messages(self.language)
 
     def count_events(self, kind: str) -> int:
         """How often something happened to the participant."""

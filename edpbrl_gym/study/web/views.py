@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,18 @@ from starlette.responses import FileResponse, Response
 
 from edpbrl_gym.rendering import NotDrawn, RenderingError
 from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.prose import IMAGES
 from edpbrl_gym.study.records import NotReadyError, StoredQuestion
 from edpbrl_gym.study.style import Style
 from edpbrl_gym.study.web.frame import FOLDER, Messages
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor
 from edpbrl_gym.study.web.questions import LABELS, OptionView, QuestionView, shown_question
-from edpbrl_gym.study.web.site import COOKIE, Site
+from edpbrl_gym.study.web.site import Site
 from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = [
     "GroupView",
+    "image_endpoint",
     "picture_addresses",
     "picture_endpoint",
     "view_groups",
@@ -40,15 +42,16 @@ def view_question(
     messages: Messages,
     *,
     undo_key: str | None,
+    shown: Mapping[str, str],
     pictures: list[str] | None = None,
 ) -> QuestionView:
-    """What a page shows of a question."""
+    """What a page shows of a question; ``shown`` says it in the participant's language."""
     format = config.questions.answers
     options = tuple(
         OptionView(
             option,
             LABELS[position],
-            tuple(question.texts[option].split(SEPARATOR)),
+            shown_parts(question.texts[option], shown),
             None if pictures is None else pictures[option],
         )
         for position, option in enumerate(question.positions)
@@ -68,6 +71,11 @@ def view_question(
     )
 
 
+def shown_parts(text: str, shown: Mapping[str, str]) -> tuple[str, ...]:
+    """The tokens of an option in the language of the page."""
+    return tuple(shown.get(part, part) for part in shown.get(text, text).split(SEPARATOR))
+
+
 @dataclass(frozen=True)
 class GroupView:
     """A group of prompts of the last question."""
@@ -78,12 +86,14 @@ class GroupView:
     pictures: tuple[str, ...] | None  # addresses of their pictures; None: the prompts are shown
 
 
-def view_groups(style: Style, pictures: Callable[[Sequence[str]], list[str] | None]) -> list[GroupView]:
+def view_groups(
+    style: Style, pictures: Callable[[Sequence[str]], list[str] | None], shown: Mapping[str, str]
+) -> list[GroupView]:
     """What the last page shows of a learnt taste; ``pictures`` gives the addresses of the pictures of prompts."""
     views = []
     for label, (name, prompts) in zip("AB", style.groups, strict=True):
         addresses = pictures(prompts)
-        parts = tuple(tuple(text.split(SEPARATOR)) for text in prompts)
+        parts = tuple(shown_parts(text, shown) for text in prompts)
         views.append(GroupView(label, name == "learnt", parts, None if addresses is None else tuple(addresses)))
     return views
 
@@ -117,9 +127,22 @@ def picture_endpoint(site: Site) -> Callable[[Request], Any]:
     return endpoint
 
 
+def image_endpoint(site: Site) -> Callable[[Request], Any]:
+    """The endpoint of the images in the study's texts."""
+    files = {name: site.config.folder / address for address, name in site.config.images.items()}
+
+    async def endpoint(request: Request) -> Response:
+        path = files.get(request.path_params["name"])
+        if path is None or not path.is_file():
+            raise HTTPException(404)
+        return FileResponse(path, media_type=IMAGES[path.suffix.lower()], headers=_KEEP)
+
+    return endpoint
+
+
 def _text(site: Site, request: Request) -> tuple[str | None, bool]:
     """The text of a picture, None if the participant is shown no such picture; and whether the last page shows it."""
-    visitor = site.signer.visitor(request.cookies.get(COOKIE, ""))
+    visitor = site.signer.visitor(request.cookies.get(site.cookie, ""))
     if not visitor.is_participant:
         raise BadTokenError("Expected the cookie of a participant, got that of a visitor")
     participant, history = site.store.situation(visitor.name)

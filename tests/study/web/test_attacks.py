@@ -190,7 +190,7 @@ def test_script_in_prompts_and_texts_is_shown_as_text(serve):
     pages, seen = [person.get("/").text], ""
     person.post("/consent", agree="yes")
     pages.append(person.page.text)
-    person.post("/instructions", **{"check-0": 1})
+    person.post("/page", **{"q-what": 1})
     for _ in range(10):
         pages.append(person.page.text)
         person.post("/answer", best=0)

@@ -7,8 +7,11 @@ import zlib
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import update
 
 from edpbrl_gym.study.pictures import Pictures
+from edpbrl_gym.study.tables import participants
+from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers import browser as browsers
 from tests.helpers.browser import PHONE, Reader
 from tests.helpers.studies import CHECKED, SMALL
@@ -21,6 +24,36 @@ WITH_LANGUAGES = f"seed = 3\nlanguages = {list(LANGUAGES)}"
 TEXT, READ = SMALL.replace("seed = 3", WITH_LANGUAGES), CHECKED.replace("seed = 3", WITH_LANGUAGES)
 READ = READ.replace("number = 6", "number = 1").replace("repeated = 2", "repeated = 0")
 WAITING = TEXT[: TEXT.index("[practice]")] + '[practice]\nquestions = 0\n[[arms]]\nname = "loop"\nplanner = "oracle"\n'
+PAGES = """
+[[pages]]
+name = "load"
+place = "start"
+template = "nasa-tlx"
+[[pages]]
+name = "about"
+place = "before"
+template = "demographics"
+[[pages.questions]]
+name = "where"
+kind = "choices"
+text = "???"
+choices = ["1.", "2.", "3."]
+[[pages.questions]]
+name = "fun"
+kind = "scale"
+text = "!!!"
+rather_not_say = true
+[[pages.questions]]
+name = "short"
+kind = "short_text"
+text = "..."
+required = false
+[[pages.questions]]
+name = "long"
+kind = "long_text"
+text = "...?"
+help = "(...)"
+"""
 DRAWN = "() => [...document.images].every(one => one.naturalWidth > 0)"
 SIZES = ((320, 568), (390, 844), (768, 1024), (1280, 800), (2560, 1440))
 
@@ -35,7 +68,7 @@ CUT = r"""() => {
     const node = walker.currentNode, parent = node.parentElement;
     if (!parent.getClientRects().length || parent.closest(".visually-hidden, .skip, script, option")) continue;
     const isChinese = /[一-鿿]/.test(node.data); // lines may end after any sign, but not on a button
-    const whole = !isChinese ? /\S+/g : parent.closest("button, a, label.pill") ? /.+/g : /[a-z0-9]+/gi;
+    const whole = !isChinese ? /\S+/g : parent.closest("button, a:not(.notice a), label.pill") ? /.+/g : /[a-z0-9]+/gi;
     for (const found of node.data.matchAll(whole)) {
       const range = document.createRange();
       range.setStart(node, found.index);
@@ -81,6 +114,7 @@ def look(serve, browser):
         served = serve(text, languages=LANGUAGES[1:], pictures=drawn)
         server = listening(served.app)
         reader = Reader(browser, f"http://127.0.0.1:{server.__enter__()}", **options)
+        reader.served = served
         running.append((reader, server, drawn))
         return reader
 
@@ -165,7 +199,7 @@ def test_every_page_has_no_violation_and_on_a_phone_no_word_breaks_inside(look, 
         check(reader)
     assert page.locator("html").get_attribute("dir") == ("rtl" if language == "ar" else "ltr")
     page.check("[name=agree]")
-    press(reader, "/instructions")
+    press(reader, "/page")
     check(reader)
     page.locator("input[type=radio]").first.check()
     page.click("button.primary")
@@ -194,6 +228,84 @@ def test_every_page_has_no_violation_and_on_a_phone_no_word_breaks_inside(look, 
     check(reader)
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_of_questions_are_like_the_others(look, language):
+    reader = look(TEXT + PAGES)
+    page = reader.page
+    reader.go(f"/?PROLIFIC_PID=one&lang={language}")
+    page.check("[name=agree]")
+    press(reader, "/page")
+    check(reader)
+    page.click("button.primary")
+    page.locator(".problem").first.wait_for()
+    for points in page.locator(".points").all():
+        points.locator("label").nth(3).click()
+    check(reader)
+    assert page.locator(".points :checked").count() == 6
+    press(reader, "/instructions")
+    press(reader, "/page")
+    page.fill("#q-age", "old")
+    page.click("button.primary")
+    page.locator(".problem").first.wait_for()
+    check(reader)
+    assert page.input_value("#q-age") == "old"
+
+
+@pytest.mark.parametrize("how", ["reload", "back", "lost"])
+def test_what_is_typed_on_a_page_is_there_again(look, how):
+    reader = look(TEXT + PAGES[PAGES.index("[[pages]]", 5) :])
+    page = reader.page
+    reader.go("/?PROLIFIC_PID=one")
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    press(reader, "/page")
+    page.fill("#q-age", "42")
+    page.locator("[name=q-gender]").nth(1).check()
+    page.select_option("#q-residence", label="Germany")
+    page.check("[name=q-where-1]")
+    page.fill("#q-long", "first\nsecond")
+    if how == "reload":
+        page.reload()
+    elif how == "back":
+        page.go_back()
+        page.wait_for_load_state()
+        reader.go("/question")
+    else:
+        page.route("**/page", lambda route: route.abort())
+        page.locator("button.primary").click(no_wait_after=True)
+        page.wait_for_timeout(500)
+        page.unroute("**/page")
+        reader.go("/page")
+    page.locator("#q-age").wait_for()
+    assert page.input_value("#q-age") == "42" and page.input_value("#q-long") == "first\nsecond"
+    assert page.locator("[name=q-gender]").nth(1).is_checked() and page.locator("[name=q-where-1]").is_checked()
+    assert page.locator("#q-residence option:checked").text_content() == "Germany"
+    for name in ("sex", "student", "employment"):
+        page.locator(f"[name=q-{name}][value=not]").check()
+    for name in ("birth", "nationality", "language"):
+        page.select_option(f"#q-{name}", "not")
+    page.locator(".tick").first.click()
+    press(reader, "/question")
+    assert page.evaluate("sessionStorage.getItem('edpbrl-draft')") is None
+
+
+def test_a_page_between_choices_is_loaded_by_the_script_and_played_without_one(look):
+    between = PAGES[: PAGES.index("[[pages]]", 5)].replace('"start"', '"between"\nafter = 2')
+    for scripted in (True, False):
+        reader = look(TEXT + between, java_script_enabled=scripted)
+        reader.begin("one")
+        for _ in range(2):
+            reader.page.locator(".card").first.click()
+            reader.page.locator("[data-next]").click()
+            reader.page.wait_for_load_state()
+            if scripted:
+                reader.page.wait_for_function("() => !document.querySelector('input:checked')")
+        reader.page.locator(".points").first.wait_for()
+        for points in reader.page.locator(".points").all():
+            points.locator("label").first.click()
+        press(reader, "/question")
+
+
 def without_refresh(route):
     """The page that waits for a question would be loaded anew while it is looked at."""
     page = route.fetch()
@@ -215,6 +327,83 @@ def test_the_pages_of_those_who_stop_or_wait_are_like_the_others(look, language)
     reader.page.click("button:not(.primary)")
     reader.page.wait_for_url("**/end")
     check(reader)
+
+
+RECRUITING = """[recruitment]
+platform = "prolific"
+people = 1
+[recruitment.codes]
+complete = "C1A2B3C4"
+no_consent = "N1A2B3C4"
+quota_full = "F1A2B3C4"
+timed_out = "T1A2B3C4"
+"""
+LINK = "/?PROLIFIC_PID={}&STUDY_ID=s&SESSION_ID=t&lang={}"
+
+
+def recruiting(more, text=TEXT):
+    """A study of one question with people from Prolific, and no last question."""
+    text = text.replace("number = 6", "number = 1").replace("repeated = 2", "repeated = 0")
+    text = text.replace("attention = 1", "attention = 0").replace("[[arms]]", "[thanks]\nstyle = 0\n[[arms]]", 1)
+    recruitment = RECRUITING.replace("people = 1\n", f"people = 1\n{more}")
+    return text.replace('[recruitment.codes]\ncomplete = "C1"\n', recruitment)
+
+
+@pytest.mark.parametrize("language", ["en", "de", "zh", "ar"])
+def test_pages_of_coming_and_going_have_no_violation(look, language):
+    reader = look(recruiting(""))
+    page = reader.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    reader.go(preview_address(reader.served.store.secret))
+    page.goto(f"{page.url}&lang={language}")
+    page.locator(".preview").wait_for()
+    check(reader)
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    press(reader, "/question")
+    check(reader)
+    reader.go(LINK.format("one", language))  # the study itself
+    page.click("[formaction='/decline']")
+    page.wait_for_url("**/decline")
+    check(reader)
+    reader.go(LINK.format("one", language))
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    reader.go(LINK.format("two", language))
+    check(reader)  # it is full
+    reader.go("/question")
+    press(reader, "/question")
+    while not reader.ended:
+        page.locator(".card").first.click()
+        reader.next(page.locator("[data-next]").click)
+    assert page.locator("a.primary").get_attribute("href").endswith("?cc=C1A2B3C4")
+    check(reader)
+    [participant] = reader.served.store.participants()
+    with reader.served.store.database.writing() as connection:
+        connection.execute(update(participants).values(status="timed_out"))
+    reader.go("/end")
+    check(reader)
+    assert "T1A2B3C4" in page.content() and participant.status == "finished"
+    for time in ("opens = 2100-01-01T08:30:00Z\n", "closes = 2020-01-01T00:00:00Z\n"):
+        reader = look(recruiting(time))
+        reader.go(LINK.format("one", language))
+        check(reader)
+
+
+@pytest.mark.parametrize("scripted", [True, False])
+def test_who_has_finished_is_sent_back_to_the_platform(look, scripted):
+    reader = look(recruiting("redirect = true\n"), java_script_enabled=scripted)
+    page = reader.page
+    page.route("https://app.prolific.com/**", lambda route: route.fulfill(body="Thank you"))
+    reader.go(LINK.format("one", "en"))
+    page.check("[name=agree]")
+    press(reader, "/instructions")
+    press(reader, "/question")
+    for _ in range(2):  # practice, and the one that counts
+        page.locator(".card").first.click()
+        page.locator("[data-next]").click()
+        page.wait_for_load_state("networkidle")
+    page.wait_for_url("https://app.prolific.com/submissions/complete?cc=C1A2B3C4")
 
 
 @pytest.mark.parametrize(

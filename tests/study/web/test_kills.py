@@ -10,12 +10,25 @@ import time
 import pytest
 
 from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.forms.pages import entries_of
 from edpbrl_gym.study.store import Store
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_process import ServerProcess, Stubborn, free_port
 
 PEOPLE = 6
+QUESTION = 'title = "Page"\n[[pages.questions]]\nname = "said"\nkind = "short_text"\ntext = "?"\n'
+PAGES = f"""
+[[pages]]
+name = "note"
+place = "between"
+every = 3
+{QUESTION}
+[[pages]]
+name = "end"
+place = "after"
+{QUESTION}
+"""
 KILLS = int(os.environ.get("EDPBRL_TEST_KILLS", "2"))  # with each database
 
 
@@ -24,7 +37,7 @@ def study(folder, url, number):
     words, encoder = write_embedded(folder)
     text = SMALL.replace('vocabulary = "words"', f'vocabulary = "{words}"\nencoder = "{encoder}"')
     text = text.replace("number = 6", f"number = {number}").replace("seed = 3", f'seed = 3\ndatabase = "{url}"')
-    return write_study(folder / "study", text)
+    return write_study(folder / "study", text + PAGES)
 
 
 def check(people, folder):
@@ -49,6 +62,12 @@ def check(people, folder):
                 assert told == {stored[key]}, (one.name, key)  # each tab that was told so
             for key, first in stored.items():
                 assert first in one.sent[key]
+            pages = entries_of(store.events(participant.id))
+            times = {f"note.{number}" for number in range(1, 1 + (len(history) - 1) // 3)}
+            assert set(pages) == {"end", *times} == set(one.said)
+            assert all(detail["answers"]["said"] in one.said[key] for key, detail in pages.items())
+            kinds = [event["kind"] for event in store.events(participant.id)]
+            assert kinds.count("page") == len(pages)
             total += len(stored)
         return total
     finally:

@@ -15,7 +15,7 @@ LETTERS = {"en": ("a", "z"), "de": ("a", "z"), "zh": ("一", "鿿"), "ar": ("ا"
 
 def names(messages):
     """The names of all texts with those of their values."""
-    parsed = {name: Formatter().parse(text) for name, text in messages._texts.items()}
+    parsed = {name: Formatter().parse(text) for name, text in messages.texts.items()}
     return {name: {field for _, field, _, _ in pieces if field} for name, pieces in parsed.items()}
 
 

@@ -134,27 +134,25 @@ def test_identifiers_stay_in_the_links_of_languages(serve):
         assert 'href="/?lang=de&amp;PROLIFIC_PID=p1&amp;STUDY_ID=s"' in page.text
 
 
-def test_the_comprehension_check_has_two_attempts(serve):
+def test_the_check_of_the_instructions_has_two_attempts(serve):
     served = serve(CHECKED)
     person = served.person()
     person.arrive()
-    person.post("/instructions")
-    assert "answer every question" in person.page.text
-    person.post("/instructions", **{"check-0": 0})
-    assert person.at == "/instructions" and "Attempts left: 1" in person.page.text
-    assert person.get("/question").url.path == "/instructions"
-    person.post("/instructions", **{"check-0": 0})
+    assert person.at == "/page" and "How it works" in person.page.text
+    person.post("/page")
+    assert person.page.status_code == 422 and "Please answer this question" in person.page.text
+    person.post("/page", **{"q-what": 0})
+    assert person.at == "/page" and "Attempts left: 1" in person.page.text
+    assert person.get("/question").url.path == "/page"
+    person.post("/page", **{"q-what": 0})
     assert person.at == "/end" and "cannot take part" in person.page.text
     assert person.get("/question").url.path == "/end" == person.get("/instructions").url.path
     second = served.person()
     second.arrive()
-    wrong = {**second.form("/instructions")["fields"], "check-0": "0"}
+    wrong = {**second.form("/page")["fields"], "q-what": "0"}
     for _ in range(3):  # sent again, it is one attempt
-        assert "Attempts left: 1" in second.client.post("/instructions", data=wrong).text
-    for attempt in ("2", "-1", "x"):
-        page = second.client.post("/instructions", data={**wrong, "attempt": attempt, "check-0": "1"})
-        assert page.status_code == 400
-    assert second.client.post("/instructions", data={**wrong, "attempt": "1", "check-0": "1"}).url.path == "/question"
+        assert "Attempts left: 1" in second.client.post("/page", data=wrong).text
+    assert second.client.post("/page", data={**wrong, "attempt": "1", "q-what": "1"}).url.path == "/question"
 
 
 def test_an_answer_sent_twice_counts_once_and_a_different_one_is_told_so(served):

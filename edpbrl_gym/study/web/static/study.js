@@ -16,6 +16,8 @@ function begin() {
       form.dataset.sent = "1";
     });
   }
+  keepDraft(document.querySelector("form[data-page]"));
+  if (isLeft(document)) return;
   if (document.querySelector("[data-pending]")) awaitStyle();
   if (document.querySelector("#files[data-later]")) awaitFiles();
   for (const picture of document.querySelectorAll("img[data-coming]")) awaitPicture(picture);
@@ -23,6 +25,45 @@ function begin() {
   if (!question) return;
   askQuestion(question);
   for (const address of (question.dataset.preload ?? "").split(" ").filter(Boolean)) new Image().src = address;
+}
+
+// Whether a page sends whoever has finished back to the platform at once; there the back button skips this page.
+function isLeft(page) {
+  const leave = page.querySelector("a[data-leave]");
+  if (leave) location.replace(leave.href);
+  return Boolean(leave);
+}
+
+// What is typed on a page of questions stays in this tab until the server has it: after a reload, the browser's back
+// button or a server that did not answer it is there again.
+function keepDraft(form) {
+  const key = "edpbrl-draft";
+  const isAnswer = (one) => one.name.startsWith("q-");
+  const write = (sent) => {
+    const given = [...new FormData(form)].filter(([name]) => name.startsWith("q-"));
+    sessionStorage.setItem(key, JSON.stringify({ page: form.dataset.page, given, sent }));
+  };
+  try {
+    const draft = JSON.parse(sessionStorage.getItem(key) ?? "null");
+    const isStored = draft?.sent && draft.page !== form?.dataset.page; // another page follows it
+    if (isStored) sessionStorage.removeItem(key);
+    if (form && draft?.page === form.dataset.page && !("typed" in form.dataset)) {
+      const values = (name) => draft.given.filter(([other]) => other === name).map(([, value]) => value);
+      for (const one of [...form.elements].filter(isAnswer)) {
+        if (one.type === "radio" || one.type === "checkbox") one.checked = values(one.name).includes(one.value);
+        else one.value = values(one.name)[0] ?? one.value;
+      }
+    }
+    form?.addEventListener("input", () => write(false));
+    form?.addEventListener("submit", () => write(true));
+  } catch {
+    // a browser that keeps nothing for pages
+  }
+  if (!form) return;
+  const life = new AbortController();
+  window.addEventListener("edpbrl-page", () => life.abort(), { once: true });
+  const clock = watch(form, life.signal);
+  form.addEventListener("submit", () => clock.fill());
 }
 
 function askQuestion(form) {
@@ -210,8 +251,9 @@ async function awaitStyle() {
   while (document.querySelector("[data-pending]")) {
     await new Promise((go) => setTimeout(go, 2000));
     const [answer, text] = await insist(location.href, {}, 30, () => {});
-    const style = new DOMParser().parseFromString(text, "text/html").getElementById("style");
-    if (!answer.ok || !style) return;
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const style = page.getElementById("style");
+    if (!answer.ok || !style || isLeft(page)) return;
     if (style.querySelector("[data-pending]")) continue;
     const said = liveRegion();
     document.getElementById("style").replaceWith(document.importNode(style, true));
