@@ -32,7 +32,7 @@ __all__ = [
 
 ANSWERS, TASTE, PROMPTS = "answers.parquet", "taste.safetensors", "prompts.txt"
 PAGE, PAIRS, WILDCARDS = "page.html", "pairs", "wildcards"
-_LEVEL = 0.95  # with which a phrase is liked or disliked
+_LEVEL = 0.9  # with which a phrase is liked or disliked
 _WORDS = 3  # of each step that are named, at most
 _LEAST_ITEMS = 3  # with a phrase, for it to be named
 

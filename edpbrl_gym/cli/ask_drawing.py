@@ -166,7 +166,7 @@ class Paper:
                     grid.add_row(Text(name, "dim"), Text(mark, style), Text("; ".join(words), "" if known else "dim"))
             self.console.print(Padding(grid, (0, 0, 0, 1)))
             self._paragraph(
-                "+ you like it more, - you like it less than the average phrase of its row; 95% certain of each.", "dim"
+                "+ you like it more, - you like it less than the average phrase of its row; 90% certain of each.", "dim"
             )
         self.console.print()
 

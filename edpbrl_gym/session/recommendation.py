@@ -139,7 +139,7 @@ def standings(
 
 
 def step_words(
-    vocabulary: Vocabulary, encoder: TextEncoder, draws: ArrayLike, *, count: int = 3, level: float = 0.95
+    vocabulary: Vocabulary, encoder: TextEncoder, draws: ArrayLike, *, count: int = 3, level: float = 0.9
 ) -> list[StepWords]:
     """Find the phrases of each step that are surely better or worse than the step's average, by draws of the taste.
 

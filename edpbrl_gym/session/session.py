@@ -360,7 +360,7 @@ class Session:
             search_vocabulary, self.memo, self.estimate.theta, self.draws(), count=count, level=level, **search
         )
 
-    def words(self, count: int = 3, *, level: float = 0.95) -> list[StepWords]:
+    def words(self, count: int = 3, *, level: float = 0.9) -> list[StepWords]:
         """The phrases of each step that this person surely likes more or less than the step's average phrase.
 
         See :func:`~edpbrl_gym.session.recommendation.step_words`, here by ``draws``.

@@ -56,7 +56,7 @@ def test_the_phrases_of_four_people_are_on_their_side_of_the_average(sessions):
             leads = dict(zip(tokens, leads - leads.mean(), strict=True))
             assert len(one.liked) <= 3 and len(one.disliked) <= 3 and not set(one.liked) & set(one.disliked)
             right += [leads[word] > 0 for word in one.liked] + [leads[word] < 0 for word in one.disliked]
-    assert len(right) >= 4 and np.mean(right) > 0.9
+    assert len(right) > 10 and np.mean(right) > 0.9
 
 
 def test_nothing_is_sure_before_the_first_answer_and_fewer_phrases_at_a_higher_level(sessions, minilm):
