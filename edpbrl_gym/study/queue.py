@@ -231,9 +231,15 @@ class StudyQueue:
         detail = {"page": key, "answers": dict(answers), "timing": measured, "config": self.config.fingerprint[:16]}
         self.store.first_event(participant.id, PAGE, detail, about="page")
 
-    def withdraw(self, participant: Participant) -> None:
-        """End a participation for good; without effect when it has ended already."""
-        if self.store.participant(participant.code).status not in ("finished", "failed", "timed_out"):
+    def withdraw(self, participant: Participant, *, asked_on: bool = False) -> None:
+        """End a participation for good; without effect when it has ended already.
+
+        Args:
+            participant: Who withdraws.
+            asked_on: Whether pages after the choices wait, until which nobody who made them has ended.
+        """
+        ended = ("failed", "timed_out") if asked_on else ("finished", "failed", "timed_out")
+        if self.store.participant(participant.code).status not in ended:
             self.store.set_status(participant.id, "withdrawn")
         self._visits.let_go(participant)
 

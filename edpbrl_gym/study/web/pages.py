@@ -279,7 +279,7 @@ def ask_to_withdraw(request: PageRequest) -> Answer:
 
 def withdraw(request: PageRequest) -> Answer:
     """The participant stops for good."""
-    request.site.queue.withdraw(request.person)
+    request.site.queue.withdraw(request.person, asked_on=due_page(request) is not None)
     return see_other("/end")
 
 

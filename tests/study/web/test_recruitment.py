@@ -435,3 +435,22 @@ def test_code_and_redirect_wait_for_the_last_page_and_a_page_left_alone_frees_th
         assert who.PROLIFIC_PID[who[column].notna()].tolist() == ["p3"]
     export(served.store, served.queue.materials, tmp_path / "pilot", pilot=True)
     assert pandas.read_csv(tmp_path / "pilot" / "pages.csv").empty
+
+
+def test_who_has_made_all_choices_may_still_withdraw_before_the_last_page_and_not_after_it(serve):
+    served = serve(recruiting(PROLIFIC + "people = 1\n", SHORT + LAST))
+    person = begin(served)
+    person.play()
+    person.post("/page", **{"q-hard": 0})
+    person.play()
+    assert person.at == "/page" and served.store.participants()[0].status == "finished"
+    person.get("/withdraw")
+    person.post("/withdraw")
+    assert person.at == "/end" and served.store.participants()[0].status == "withdrawn"
+    other = begin(served, "p2")  # the place is free
+    other.play()
+    other.post("/page", **{"q-hard": 0})
+    other.play()
+    other.post("/page", **{"q-fun": 0})
+    other.client.post("/withdraw", data={"token": served.token(other)})
+    assert served.store.participants()[1].status == "finished" and code(other) == "DONE&1"
