@@ -212,6 +212,8 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     for name, text in _recruitment(config.recruitment):
         bullet(console, name, text)
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
+    for note in plan.notes:
+        bullet(console, "Left to do", note)
 
 
 def _recruitment(recruitment: Any) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import CONFIG, Arm, StudyConfig
 from edpbrl_gym.study.config_reading import Mistakes
 from edpbrl_gym.study.forms.pages import Page
+from edpbrl_gym.study.left_to_do import left_to_do
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import study_renderer
 from edpbrl_gym.vocabulary import SEPARATOR
@@ -41,6 +42,7 @@ class Plan:
     arms: tuple[ArmPlan, ...]
     untranslated: tuple[tuple[str, int, str], ...] = ()  # by language: how many texts are shown as they are, and one
     pictures: tuple[int, int] | None = None  # number of pictures that can be drawn ahead, and how many are not
+    notes: tuple[str, ...] = ()  # what may have been overlooked
 
 
 def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple[Plan, Materials]:
@@ -76,7 +78,8 @@ def examine(config: StudyConfig, *, encoder: TextEncoder | None = None) -> tuple
     if mistakes:
         raise Mistakes(str(config.folder / CONFIG), mistakes)
     questions = config.most_choices
-    return Plan(questions, _minutes(config, questions, plans), tuple(plans), untranslated, pictures), materials
+    notes = tuple(left_to_do(config, materials))
+    return Plan(questions, _minutes(config, questions, plans), tuple(plans), untranslated, pictures, notes), materials
 
 
 def _untranslated(config: StudyConfig, materials: Materials, mistakes: list[str]) -> tuple[tuple[str, int, str], ...]:

@@ -79,7 +79,7 @@ class _SharedEncoder:
 
     def __init__(self, encoder: TextEncoder) -> None:
         encoder = as_encoder(encoder)
-        self._encoder = encoder
+        self.encoder = encoder
         self._lock = PriorityLock()
         self.name, self.dimension, self.fingerprint = encoder.name, encoder.dimension, encoder.fingerprint
 
@@ -88,7 +88,7 @@ class _SharedEncoder:
         parts = []
         for start in range(0, max(1, len(texts)), max(1, size)):
             with self._lock.held(0):
-                parts.append(self._encoder.encode(texts[start : start + size], progress=progress))
+                parts.append(self.encoder.encode(texts[start : start + size], progress=progress))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

@@ -50,6 +50,15 @@ def test_check_says_what_the_study_will_be(folder, capsys):
     assert "loop: questions come from HumanOracle, 25% of the participants" in capsys.readouterr().out
 
 
+def test_check_says_what_is_left_to_do(folder, capsys):
+    consent = folder / "texts" / "consent.en.txt"
+    assert main(["study", "check", str(folder)]) == 0
+    assert "texts/consent.en.txt is not finished: (Write here who runs" in " ".join(capsys.readouterr().out.split())
+    consent.write_text(consent.read_text(encoding="utf-8").partition("(Write here")[0] + "We do.", encoding="utf-8")
+    assert main(["study", "check", str(folder)]) == 0
+    assert "Left to do" not in capsys.readouterr().out
+
+
 PEOPLE = 6
 STOLEN = "=HYPERLINK(1)"  # an identifier that a spreadsheet would run
 

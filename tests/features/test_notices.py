@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edpbrl_gym.features import MemoEncoder, encode_to_file, load_encoder
+from edpbrl_gym.features.notices import notices_of
+from edpbrl_gym.vocabulary import BUILT_IN, load_vocabulary
 from edpbrl_gym.workers import LocalProcesses
 from tests.helpers.encoders import save_tiny_clip, save_tiny_sentence_model
 
@@ -71,3 +73,11 @@ def test_characters_that_minilm_does_not_know_are_told(specs, caplog):
     other = load_encoder(specs["sentences"][0], cache=False)
     other.encode(["灯塔 fog"])
     assert "does not know characters of 1 text (40% of their tokens)" in said(caplog)[0]
+
+
+def test_a_vocabulary_in_another_language_is_noticed_and_the_built_in_ones_are_not(minilm):
+    notices = notices_of(MemoEncoder(minilm))
+    german = ["ein alter Leuchtturm im Nebel", "verschneite Berge", "warmes Abendlicht", "dunkle Wolken über dem Meer"]
+    assert "it reads English" in notices.reads_poorly(german)
+    assert not any(notices.reads_poorly(load_vocabulary(name).all_tokens) for name in BUILT_IN)
+    assert notices_of(object()) is None
