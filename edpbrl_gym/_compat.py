@@ -41,6 +41,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "itsdangerous",
         "python_multipart",
         "idna",
+        "markdown_it",
+        "markupsafe",
     ),
     "postgresql": ("psycopg",),
     "images": ("diffusers", "PIL"),

@@ -100,7 +100,7 @@ FRESH: dict[str, dict[str, str]] = {
         "duke": "Avenues and fountains to impress an ambassador",
         "bees": "Buzzing insects over weeds that nobody mows",
         "haunted": "A ruined estate where brambles swallow the statues",
-        "supper": "A long supper outdoors with friends and candles",
+        "lanterns": "Lanterns, wine and laughter with friends until midnight",
         "seaside": "Salt wind, pebbles and tough silver plants by the sea",
         "harvest": "Baskets full of vegetables for the whole winter",
         "bride": "White blossom everywhere, as for a wedding",

@@ -145,7 +145,9 @@ def _first_answers() -> Study:
             seeds |= _block([name], ["adaptive-best"], 3) | _block([f"{name}-partial"], ["random"], 3)
             rankings = ("random+best-worst", "adaptive+best-worst", "random+ranking", "adaptive+ranking")
             seeds |= _block([f"{name}-K6"], rankings, 2) | _block([f"{name}-K9"], ("random", "adaptive"), 2)
-            seeds |= _block((f"{name}-{taste}" for taste in TASTES if taste != "sentence"), ["random"], 2)
+            seeds |= _block(
+                (f"{name}-{taste}" for taste in TASTES if taste not in ("sentence", "composed")), ["random"], 2
+            )
         seeds |= _block([f"{words}-argmax-K9"], ("random+partial", "adaptive+partial"), 2)
     return Study(seeds, {"answers": (6, 12, 18, 24, 36, 60, 120), "planned": 24, "sentences_per_seed": 4})
 

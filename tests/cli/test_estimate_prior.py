@@ -15,6 +15,7 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.question_files import read_answers
 from edpbrl_gym.estimation import GaussianPrior, estimate, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
+from edpbrl_gym.estimation.other_texts import other_texts
 from edpbrl_gym.likelihood import Response, make_format
 from edpbrl_gym.personalize.taste import load_taste
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
@@ -59,16 +60,18 @@ def test_the_ridge_of_the_regularization(run, comparisons):
     np.testing.assert_allclose(run("--prior", "ridge").theta, expected.theta, atol=1e-6)
 
 
-def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens):
+def test_without_a_prior_it_is_the_librarys_default(run, comparisons, words, tokens, minilm):
     """Near words of the vocabulary: what sessions, the demo and the adaptive agent estimate with."""
     taste = run("--vocabulary", words)
-    expected = VocabularyPrior(tokens).fit(comparisons)
+    others = other_texts(load_vocabulary(words), minilm)
+    expected = VocabularyPrior(tokens, others=others).fit(comparisons)
     np.testing.assert_allclose(taste.theta, expected.theta, atol=1e-6)
     told = taste.provenance
     assert told["prior"] == "words" and told["scale"] == pytest.approx(expected.base.scale)
-    assert told["weight_of_neighbourhoods"] == pytest.approx(1 - expected.weights[0])
+    elsewhere = told["weight_of_other_texts"]
+    assert elsewhere > 0 and told["weight_of_neighbourhoods"] == pytest.approx(1 - expected.weights[0] - elsewhere)
     assert told["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
-    expected = VocabularyPrior(tokens, power=0.5).fit(comparisons)
+    expected = VocabularyPrior(tokens, power=0.5, others=others).fit(comparisons)
     np.testing.assert_allclose(run("--vocabulary", words, "--power", 0.5).theta, expected.theta, atol=1e-6)
 
 
@@ -91,7 +94,7 @@ def test_the_vocabulary_is_that_of_the_design_beside_the_answers(study, words, m
     train = load_vocabulary(words).split(3)[0]
     assert load_taste(out).provenance["vocabulary_fingerprint"] == train.fingerprint
     answers, _ = read_answers(study / "questions.csv", minilm)
-    expected = VocabularyPrior(minilm.encode(train.all_tokens)).fit(answers)
+    expected = VocabularyPrior(minilm.encode(train.all_tokens), others=other_texts(train, minilm)).fit(answers)
     np.testing.assert_allclose(load_taste(out).theta, expected.theta, atol=1e-6)
     assert main([*given, "--vocabulary", words]) == 0
     assert load_taste(out).provenance["vocabulary_fingerprint"] == load_vocabulary(words).fingerprint
@@ -156,7 +159,8 @@ def test_the_table_of_the_page_is_enough(minilm, tmp_path, monkeypatch, capsys):
     phrases = ["a lighthouse", "an old fox", "a paper boat", "before a storm", "in the snow", "half asleep"]
     words = Vocabulary(("phrase 1", "phrase 2"), (tuple(phrases[:3]), tuple(phrases[3:])))
     assert taste.provenance["vocabulary_fingerprint"] == words.fingerprint
-    fit = VocabularyPrior(minilm.encode(words.all_tokens)).fit(read_answers("answers.csv", minilm)[0])
+    prior = VocabularyPrior(minilm.encode(words.all_tokens), others=other_texts(words, minilm))
+    fit = prior.fit(read_answers("answers.csv", minilm)[0])
     np.testing.assert_allclose(taste.theta, fit.theta, atol=1e-6)
     small = ["--minimum-people", "2", "--kind", "gaussian"]
     (tmp_path / "people").mkdir()
