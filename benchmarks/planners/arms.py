@@ -23,7 +23,7 @@ from edpbrl_gym.estimation import GaussianPrior
 from edpbrl_gym.estimation.evidence import fit_given, fit_prior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.other_texts import other_texts
-from edpbrl_gym.estimation.sampling import sample_posterior
+from edpbrl_gym.estimation.sampling import sample_parts
 from edpbrl_gym.experiments.settings import AgentSettings
 from edpbrl_gym.likelihood import Terms
 from edpbrl_gym.planners.registry import PLANNERS, planner_options
@@ -217,7 +217,7 @@ def fit(name: str, terms: Terms, world: World, regime: Regime) -> Fit:
     """Estimate the taste under a prior by its name; "ridge-fit" is lambda I with lambda by the evidence."""
     if name == "ideal":
         best = fit_given(terms, ideal_prior(world, regime))
-        draws = sample_posterior(best.posterior, terms, draws=_IDEAL_DRAWS, rng=np.random.default_rng(0))
+        draws = sample_parts(best.parts, best.weights, terms, draws=_IDEAL_DRAWS, seed=0)
         return Fit(draws.mean(axis=0), bool(best.estimate.converged))
     if name == "ridge-fit":
         best = fit_prior(terms, base=GaussianPrior.isotropic(terms.dimension, 1.0)).estimate

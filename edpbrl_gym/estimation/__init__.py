@@ -6,7 +6,7 @@ from edpbrl_gym.estimation.metrics import choice_accuracy, cosine_error, prefere
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.estimation.prior import GaussianPrior, attribute_prior
-from edpbrl_gym.estimation.sampling import sample_posterior
+from edpbrl_gym.estimation.sampling import sample_parts
 
 __all__ = [
     "Estimate",
@@ -23,5 +23,5 @@ __all__ = [
     "fit_prior",
     "preference_error",
     "sample_pairs",
-    "sample_posterior",
+    "sample_parts",
 ]

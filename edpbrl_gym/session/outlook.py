@@ -43,12 +43,12 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym._validation import check_integers
 from edpbrl_gym.estimation import Posterior
-from edpbrl_gym.estimation.fit_sampling import sample_parts
 from edpbrl_gym.estimation.map_estimate import answer_terms
 from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.other_texts import OtherTexts, other_texts
 from edpbrl_gym.estimation.priors import prior_or_words
+from edpbrl_gym.estimation.sampling import sample_parts
 from edpbrl_gym.estimation.taste_prior import Fit, TastePrior
 from edpbrl_gym.features import TextEncoder, embed_tokens
 from edpbrl_gym.likelihood import AnswerFormat, Terms
@@ -56,7 +56,7 @@ from edpbrl_gym.session.questions import QuestionMaker
 from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.vocabulary import Vocabulary
 
-__all__ = ["Outlook", "Progress", "forecast_accuracy", "match_accuracy", "typical_questions"]
+__all__ = ["Forecast", "Outlook", "Progress", "match_accuracy", "typical_questions"]
 
 _PROMPTS = 32  # held-out prompts: as good as 200 within 0.015 of the accuracy, and an embedding takes 10 ms
 _EPISODES = 20  # of typical questions
@@ -354,11 +354,6 @@ class Forecast:
             leads = leads + moves @ rows
             found.append(_share_right(leads, variances[:, index + 1]).mean(axis=1))
         return np.stack(found, axis=1)
-
-
-def forecast_accuracy(posterior: Posterior, information: Floats, differences: Floats, further: ArrayLike) -> Floats:
-    """`Forecast.accuracy`."""
-    return Forecast(posterior, information, differences).accuracy(further)
 
 
 def _share_right(leads: Floats, variances: Floats) -> Floats:

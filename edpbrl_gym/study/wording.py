@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -77,20 +77,27 @@ def _placeholders(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
+def _files_of(folder: Path, suffix: str, languages: Iterable[str], mistakes: list[str]) -> Iterator[tuple[str, Path]]:
+    """Each language with its file LANGUAGE + suffix of a folder; other files are noted as mistakes."""
+    known = list(languages)
+    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
+        language = path.name.removesuffix(suffix)
+        if path.suffix == suffix and language in known:
+            yield language, path
+            continue
+        listed = ", ".join(f"{one}{suffix}" for one in known)
+        mistakes.append(
+            f"{path}: expected a file of one of the study's languages ({listed}); rename it, or take it out"
+        )
+
+
 def read_messages(folder: Path, languages: Iterable[str], mistakes: list[str]) -> dict[str, dict[str, str]]:
     """The messages of a study, by language: files LANGUAGE.toml of its folder ``messages``; what is wrong is noted.
 
     A language that this package has needs the messages that are to be others; another one needs them all.
     """
     found = {}
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        language = path.name.removesuffix(".toml")
-        if path.suffix != ".toml" or language not in languages:
-            listed = ", ".join(f"{one}.toml" for one in languages)
-            mistakes.append(
-                f"{path}: expected a file of one of the study's languages ({listed}); rename it, or take it out"
-            )
-            continue
+    for language, path in _files_of(folder, ".toml", languages, mistakes):
         try:
             given = tomllib.loads(read_text(path))
         except (OSError, ValueError) as error:
@@ -140,14 +147,7 @@ def read_translations(folder: Path, languages: Iterable[str], mistakes: list[str
     Each has the columns original and shown. What is wrong is noted.
     """
     found: dict[str, dict[str, str]] = {}
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        language = path.name.removesuffix(".csv")
-        if path.suffix != ".csv" or language not in languages:
-            listed = ", ".join(f"{one}.csv" for one in languages)
-            mistakes.append(
-                f"{path}: expected a file of one of the study's languages ({listed}); rename it, or take it out"
-            )
-            continue
+    for language, path in _files_of(folder, ".csv", languages, mistakes):
         try:
             rows = list(csv.reader(io.StringIO(read_text(path)), strict=True))
         except (OSError, ValueError, csv.Error) as error:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edpbrl_gym.estimation.posterior import Posterior
 from edpbrl_gym.session import StoppingRule
-from edpbrl_gym.session.outlook import Forecast, forecast_accuracy, match_accuracy
+from edpbrl_gym.session.outlook import Forecast, match_accuracy
 
 D = 5
 
@@ -23,7 +23,7 @@ def case(seed=0, rank=D, pairs=40, centred=False):
 @given(st.integers(0, 10**6), st.integers(0, D))
 def test_it_begins_at_the_accuracy_now_and_never_falls(seed, rank):
     posterior, information, pairs = case(seed, rank)
-    curve = forecast_accuracy(posterior, information, pairs, [0, 1, 3, 10, 100, 10**12])
+    curve = Forecast(posterior, information, pairs).accuracy([0, 1, 3, 10, 100, 10**12])
     assert curve[0] == pytest.approx(posterior.expected_accuracy(pairs), abs=1e-12)
     assert (np.diff(curve) >= -1e-9).all() and 0.5 <= curve[0] and curve[-1] <= 1.0
     if rank == D:
@@ -38,7 +38,7 @@ def test_without_knowledge_it_is_the_arcsine():
     now = pairs[0] @ np.linalg.inv(posterior.precision) @ pairs[0]
     later = [pairs[0] @ np.linalg.inv(posterior.precision + n * information) @ pairs[0] for n in further]
     expected = 0.5 + np.arcsin(np.sqrt(1 - np.array(later) / now)) / np.pi
-    np.testing.assert_allclose(forecast_accuracy(posterior, information, pairs, further), expected, atol=4e-3)
+    np.testing.assert_allclose(Forecast(posterior, information, pairs).accuracy(further), expected, atol=4e-3)
 
 
 def test_it_comes_true_where_the_model_is_right():
@@ -53,7 +53,7 @@ def test_it_comes_true_where_the_model_is_right():
         told = n * truths @ information + np.sqrt(n) * rng.normal(size=(4000, 3)) @ rows
         means = np.linalg.solve(precision, (posterior.precision @ posterior.mean + told).T).T
         right = (np.sign(means @ pairs.T) == np.sign(truths @ pairs.T)).mean(axis=1)
-        found = forecast_accuracy(posterior, information, pairs, [n])[0]
+        found = Forecast(posterior, information, pairs).accuracy([n])[0]
         assert abs(found - right.mean()) < 5 * right.std() / np.sqrt(4000)
 
 
@@ -66,7 +66,7 @@ def test_the_matched_gaussian_has_the_accuracy(seed, accuracy):
     np.testing.assert_array_equal(wider.mean, posterior.mean)
     ratio = wider.precision / posterior.precision
     np.testing.assert_allclose(ratio, ratio[0, 0])
-    assert forecast_accuracy(wider, information, pairs, [0])[0] == pytest.approx(accuracy, abs=1e-6)
+    assert Forecast(wider, information, pairs).accuracy([0])[0] == pytest.approx(accuracy, abs=1e-6)
 
 
 def test_the_futures_are_those_lived_through():
