@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
@@ -59,6 +60,8 @@ napoleon_use_ivar = True
 viewcode_line_numbers = True
 
 sphinx_gallery_conf = gallery_settings(HERE.parent / "examples")
+
+copybutton_exclude = ".linenos, .gp, .go"  # prompts and output are not copied
 
 html_theme = "pydata_sphinx_theme"
 html_title = "edpbrl-gym"
