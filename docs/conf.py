@@ -38,6 +38,7 @@ extensions = [
     "claim_sections",
     "repository_links",
     "short_names",
+    "page_titles",
     "html_checks",
 ]
 exclude_patterns = ["_build", "_ext", "_static", "gallery/*.ipynb", "gallery/*.py", "**/sg_execution_times.rst"]
