@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("sentence_transformers", reason="needs the extra text: pip install 'edpbrl-gym[text]'")
-
 from benchmarks.waits import Args, line_of, measure
 
 
