@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.reporting.statistics import interval
-from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of
+from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of, seconds_of
 from edpbrl_gym.study.forms.pages import CHECKED
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "difference_of_means",
     "kappa",
     "mean_of",
-    "seconds_of",
     "share_of",
     "taking_part",
     "wilson",
@@ -269,15 +268,6 @@ def count_statistics(tables: StudyTables) -> Counted:
 def taking_part(tables: StudyTables) -> dict[str, Row]:
     """Participants who are asked, or were to the end or until they left, by pseudonym."""
     return {row["participant"]: row for row in tables.participants if row["status"] in TAKING_PART}
-
-
-def seconds_of(row: Row) -> float | None:
-    """Seconds for an answer, by the browser if it measured them, otherwise by the server; None: unknown."""
-    if row["answer_ms"] is not None:
-        return float(row["answer_ms"]) / 1000
-    if row["shown_s"] is None or row["answered_s"] is None:
-        return None
-    return float(row["answered_s"] - row["shown_s"])
 
 
 def _funnel(tables: StudyTables, arms: Sequence[str]) -> tuple[FunnelStep, ...]:
