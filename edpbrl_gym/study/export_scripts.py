@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +25,7 @@ def write_scripts(folder: Path, columns: Sequence[Column], rows: Sequence[Mappin
         text = (source / f"{name}.txt").read_text(encoding="utf-8")
         if name == _SPSS:
             text = _filled(text, columns, rows)
-        write_atomically(folder / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+        write_atomically(folder / name, functools.partial(Path.write_text, data=text, encoding="utf-8"))
 
 
 def _filled(text: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
