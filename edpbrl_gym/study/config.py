@@ -176,6 +176,21 @@ class StudyConfig:
         """SHA-256 of what decides which questions are asked: it must not change while a study runs."""
         return _digest(self._asking())
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """First 16 digits of the SHA-256 of what a preregistration fixes, by its part."""
+        asking, shown, recruitment = self._asking(), self._shown(), _plain(self.recruitment)
+        arms = {name: asking.pop(name, None) for name in ("arms", "files", "crowd")}
+        others = {name: value for name, value in shown.items() if name not in ("pictures", "recruitment")}
+        documents = {
+            "questions": {**asking, "pictures": shown["pictures"]},
+            "arms": arms,
+            "people": {name: recruitment[name] for name in ("people", "arms", "closes", "time_out")},
+            "exclusions": self.exclusions.as_json(),
+            "pages and texts": others,
+        }
+        return {name: _digest(document)[:16] for name, document in documents.items()}
+
     def _asking(self) -> dict[str, Any]:
         document = _plain({name: getattr(self, name) for name in ("seed", "checks", "files")})
         if not self.checks.test:

@@ -16,6 +16,7 @@ from edpbrl_gym.comparisons.tables import read_table
 from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
 from edpbrl_gym.study.config import NAMED_PRIORS, StudyConfig
 from edpbrl_gym.study.exclusions import excluded_by
+from edpbrl_gym.study.preregistration import preregistered
 from edpbrl_gym.study.records import History, Participant, Record, StoredAnswer, StoredQuestion
 
 __all__ = [
@@ -264,6 +265,7 @@ def facts_of(config: StudyConfig, *, deleted: int, pilot: bool = False) -> dict[
         "seed": config.seed,
         "exclusions": config.exclusions.as_json(),
         "pay": None if config.recruitment.pay is None else asdict(config.recruitment.pay),
+        "preregistration": preregistered(config),
         "config": config.fingerprint[:16],
         "deleted": deleted,
     }

@@ -32,6 +32,7 @@ __all__ = [
     "mean_of",
     "share_of",
     "taking_part",
+    "test_answers",
     "wilson",
 ]
 
@@ -242,7 +243,7 @@ def count_statistics(tables: StudyTables) -> Counted:
     kept = [row for row in tables.answers if row["participant"] in people and not row["taken_back"]]
     counted = [row for row in kept if row["counts"]]
     timed = [(row, seconds_of(row)) for row in counted]
-    questions, values = _test_answers(kept)
+    questions, values = test_answers(kept)
     found = Counter((row["arm"], row["status"]) for row in tables.participants)
     return Counted(
         arms=arms,
@@ -344,7 +345,7 @@ def _care(people: Sequence[Row], answers: Sequence[Row]) -> Care:
     )
 
 
-def _test_answers(kept: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[list[str | None]]]:
+def test_answers(kept: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[list[str | None]]]:
     """The options of the test questions, and the best one of each by its text, (people, questions)."""
     best: dict[str, dict[tuple[str, ...], str]] = defaultdict(dict)
     for row in kept:
