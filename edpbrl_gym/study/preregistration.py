@@ -18,7 +18,7 @@ from edpbrl_gym.study.exclusions import rule_of
 __all__ = ["PREREGISTRATION", "preregistration", "preregistered"]
 
 PREREGISTRATION = "preregistration.md"
-_DIGEST = re.compile(r"^\| ([a-z ]+) \| ([0-9a-f]{16}) \|$", re.MULTILINE)
+_DIGEST = re.compile(r"^\|\s*([a-z ]+?)\s*\|\s*([0-9a-f]{16})\s*\|\s*$", re.MULTILINE)
 
 
 def preregistered(config: StudyConfig) -> dict[str, Any] | None:
