@@ -36,6 +36,13 @@ def _filled(text: str, columns: Sequence[Column], rows: Sequence[Mapping[str, An
     for column in columns:
         longest = max((len(str(row[column.name] or "").encode()) + 1 for row in rows), default=1)  # and an apostrophe
         written.append(f"    {column.name} {_FORMATS.get(column.type) or f'A{longest}'}")
-    categories = f"\n  /CATEGORICAL={' '.join(tokens)}" + "".join(f"\n  /CONTRAST({one})=INDICATOR" for one in tokens)
-    filled = text.replace("{variables}", "\n".join(written)).replace("{attributes}", " ".join(attributes or tokens))
-    return filled.replace("{categories}", categories if tokens else "")
+    codes = [f"{name}_code" for name in tokens]  # of texts SPSS compares the first eight bytes only
+    recode = f"AUTORECODE VARIABLES={' '.join(tokens)}\n  /INTO {' '.join(codes)}\n  /PRINT.\n" if tokens else ""
+    categories = "".join(f"\n  /CONTRAST({code})=INDICATOR" for code in codes)
+    fields = {
+        "variables": "\n".join(written),
+        "attributes": " ".join(attributes or codes),
+        "recode": recode,
+        "categories": f"\n  /CATEGORICAL={' '.join(codes)}{categories}" if codes else "",
+    }
+    return text.format_map(fields)

@@ -19,7 +19,7 @@ from edpbrl_gym.study.reporting.report import make_report
 from edpbrl_gym.study.reporting.statistics import count_statistics
 from tests.helpers.commands import refused
 from tests.helpers.studies import SMALL, UNDERSTOOD, write_study
-from tests.study.test_reporting import STUDY, answer, participant, prediction
+from tests.helpers.study_rows import STUDY, answer, participant, prediction
 
 FULL = (
     SMALL.replace("[recruitment.codes]", '[recruitment]\npeople = 30\npay = { amount = 3.0, currency = "EUR" }\n'

@@ -15,6 +15,8 @@ from scipy.optimize import minimize
 from edpbrl_gym.cli import main
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.export_long import ordered_pairs
+from edpbrl_gym.study.export_scripts import write_scripts
+from edpbrl_gym.study.export_tables import Column
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_people import take_part
@@ -168,3 +170,16 @@ def test_the_spss_syntax_names_every_column_with_room_for_its_texts(export):
         if kind.startswith("A"):
             assert rows[name].str.encode("utf-8").str.len().max() <= int(kind[1:]) <= 100
     assert " ".join(f"feature_{place}" for place in range(1, 11)) in syntax
+
+
+def test_the_spss_syntax_recodes_tokens_which_it_would_cut(tmp_path):
+    rows = [{"question": 1, "token_1": "a red bicycle", "token_2": "é" * 9}]
+    columns = [
+        Column(name, kind, "") for name, kind in (("question", "integer"), ("token_1", "text"), ("token_2", "text"))
+    ]
+    write_scripts(tmp_path, columns, rows)
+    syntax = (tmp_path / "logit.sps").read_text(encoding="utf-8")
+    assert "    token_1 A14\n    token_2 A19.\n" in syntax
+    assert "AUTORECODE VARIABLES=token_1 token_2\n  /INTO token_1_code token_2_code" in syntax
+    assert "COXREG time WITH token_1_code token_2_code" in syntax and "/CATEGORICAL=token_1_code token_2_code" in syntax
+    assert "/CONTRAST(token_2_code)=INDICATOR" in syntax
