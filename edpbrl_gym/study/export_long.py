@@ -6,15 +6,21 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.export_tables import OPTIONS, PAIRS, Column, StudyTables, seconds_of
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.vocabulary import SEPARATOR
 
-__all__ = ["MOST_FEATURES", "long_tables", "ordered_pairs"]
+__all__ = ["MOST_FEATURES", "MOST_TOKENS", "long_tables", "ordered_pairs"]
 
 MOST_FEATURES = 32
 """Most features of an option that are columns: more than that no conditional logit is fitted to."""
+MOST_TOKENS = 100
+"""Most tokens of a step of which each is shown often enough: beyond that components of features are columns too."""
+_COMPONENTS = 10
 Rows = list[dict[str, Any]]
 
 
@@ -22,7 +28,8 @@ def long_tables(tables: StudyTables, materials: Materials) -> dict[str, tuple[tu
     """The tables ``options`` and ``pairs``: all questions that were answered, without those taken back.
 
     Options have columns token_1 and on, the token at each step of the prompt (one column where an option is a token),
-    and feature_1 and on, where the encoder has at most ``MOST_FEATURES``.
+    and feature_1 and on: the features where there are at most ``MOST_FEATURES``, their principal components where there
+    are more, and more than ``MOST_TOKENS`` in a step.
     """
     people = {row["participant"]: row for row in tables.participants}
     kept = [row for row in tables.answers if row["answer"] is not None and not row["taken_back"]]
@@ -96,15 +103,32 @@ def _attributes(kept: Sequence[dict[str, Any]], materials: Materials) -> list[tu
             values = [one[step] if step < len(one) else None for one in tokens]
             meaning = f"the option's token of step {name}; empty: it has none"
             found.append((Column(f"token_{step + 1}", "text", meaning), values))
-    encoder = materials.encoder
-    if texts and encoder.dimension <= MOST_FEATURES:
+    is_large = materials.encoder.dimension > MOST_FEATURES
+    if texts and (not is_large or max(materials.vocabulary.sizes) > MOST_TOKENS):
         distinct = list(dict.fromkeys(texts))
-        values = encoder.encode(distinct).astype(float).round(7).tolist()  # of 32 bits
-        rows = dict(zip(distinct, values, strict=True))
-        for place in range(encoder.dimension):
-            meaning = f"feature {place + 1} of the option, by the encoder {encoder.name}"
+        features = materials.encoder.encode(distinct).astype(np.float64)
+        name = f"by the encoder {materials.encoder.name}"
+        if is_large:
+            features, shares = _components(features)
+            meanings = [f"principal component of the options' features {name}: {one:.1%} of variance" for one in shares]
+        else:
+            meanings = [f"feature {place + 1} of the option {name}" for place in range(features.shape[1])]
+        rows = dict(zip(distinct, features.round(7).tolist(), strict=True))  # of 32 bits
+        for place, meaning in enumerate(meanings):
             found.append((Column(f"feature_{place + 1}", "number", meaning), [rows[text][place] for text in texts]))
     return found
+
+
+def _components(features: Floats) -> tuple[Floats, Floats]:
+    """The leading principal components of features (n, d), and the share of the variance of each.
+
+    The largest weight of a component is positive.
+    """
+    centred = features - features.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    kept = vectors[:, : -_COMPONENTS - 1 : -1]
+    kept = kept * np.sign(kept[np.abs(kept).argmax(axis=0), np.arange(kept.shape[1])])
+    return centred @ kept, values[: -_COMPONENTS - 1 : -1] / values.sum()
 
 
 def _tokens(text: str, indices: Sequence[int], materials: Materials) -> list[str]:

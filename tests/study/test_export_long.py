@@ -13,13 +13,19 @@ import pytest
 from scipy.optimize import minimize
 
 from edpbrl_gym.cli import main
+from edpbrl_gym.features import load_encoder, save_precomputed
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.export_long import ordered_pairs
+from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.export_long import long_tables, ordered_pairs
 from edpbrl_gym.study.export_scripts import write_scripts
-from edpbrl_gym.study.export_tables import Column
+from edpbrl_gym.study.export_tables import Column, StudyTables
+from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.vocabulary import load_vocabulary
+from tests.helpers.extras import skip_without
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
 from tests.helpers.study_people import take_part
+from tests.helpers.study_rows import STUDY, answer, participant
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +99,7 @@ def by_hand(export, dummies=False):
         parts = []
         for name in ("token_1", "token_2", "token_3"):
             chosen = rows[name][rows.chosen == 1].value_counts()
-            rare = [token for token in rows[name].unique() if chosen.get(token, 0) < 5]
+            rare = [token for token in rows[name].dropna().unique() if chosen.get(token, 0) < 5]
             token = rows[name].where(~rows[name].isin(rare) | (len(rare) < 2), "(rare)")
             most = sorted(token.value_counts().items(), key=lambda pair: (-pair[1], pair[0]))[0][0]
             parts.append(pandas.get_dummies(token, prefix=name, prefix_sep="").drop(columns=name + most))
@@ -124,14 +130,16 @@ def _rscript():
     return found
 
 
-@pytest.fixture(params=["features", "tokens"])
+@pytest.fixture(params=["features", "tokens", "partial"])
 def table(request, export, tmp_path):
-    """The export, as it is or without the columns of features, and what its logit is."""
+    """The export, as it is or without the columns of features, or with prompts that end early; what its logit is."""
     out = shutil.copytree(export, tmp_path / "out")
-    if request.param == "tokens":
+    if request.param != "features":
         rows = pandas.read_csv(out / "options.csv", keep_default_na=False)
+        if request.param == "partial":
+            rows.loc[rows.question.astype(int) % 3 == 0, "token_3"] = ""
         rows.loc[:, ~rows.columns.str.startswith("feature_")].to_csv(out / "options.csv", index=False)
-    return out, by_hand(out, dummies=request.param == "tokens")
+    return out, by_hand(out, dummies=request.param != "features")
 
 
 def test_the_r_script_fits_the_conditional_logit(table):
@@ -183,3 +191,40 @@ def test_the_spss_syntax_recodes_tokens_which_it_would_cut(tmp_path):
     assert "AUTORECODE VARIABLES=token_1 token_2\n  /INTO token_1_code token_2_code" in syntax
     assert "COXREG time WITH token_1_code token_2_code" in syntax and "/CATEGORICAL=token_1_code token_2_code" in syntax
     assert "/CONTRAST(token_2_code)=INDICATOR" in syntax
+
+
+def test_many_features_of_many_tokens_are_written_as_principal_components(tmp_path):
+    """Against sklearn, up to the sign."""
+    skip_without("experiments")
+    from sklearn.decomposition import PCA
+
+    folder = write_study(tmp_path / "study")
+    shutil.rmtree(folder / "words")
+    for name, tokens in (("1", [f"thing {number}" for number in range(101)]), ("2", ["red", "blue", "green"])):
+        (folder / "words").mkdir(exist_ok=True)
+        (folder / "words" / f"{name}.txt").write_text("\n".join(tokens), encoding="utf-8")
+    words = load_vocabulary(folder / "words")
+    rng = np.random.default_rng(0)
+    texts = [words.prompt([first, second]) for first in range(101) for second in range(3)]
+    vectors = dict(zip(texts, rng.normal(size=(len(texts), 40)) * np.geomspace(3, 0.1, 40), strict=True))
+    save_precomputed(tmp_path / "vectors.npz", texts, np.stack(list(vectors.values())))
+    materials = Materials(read_config(folder), encoder=load_encoder(f"precomputed:{tmp_path / 'vectors.npz'}"))
+    vectors = {text: materials.encoder.encode([text])[0].astype(float) for text in texts}  # of length 1
+    answers = [
+        answer("p", "adaptive", asked) | {"tokens": tokens, "options": [words.prompt(one) for one in tokens]}
+        for asked in range(80)
+        for tokens in [[[int(first), int(rng.integers(3))] for first in rng.choice(101, 4, replace=False)]]
+    ]
+    tables = StudyTables(STUDY, [participant("p", "adaptive", "finished", 80)], answers, [])
+    columns, rows = long_tables(tables, materials)["options"]
+    names = [column.name for column in columns if column.name.startswith("feature_")]
+    assert len(names) == 10 and rows[0]["token_1"] == words.tokens[0][answers[0]["tokens"][0][0]]
+    distinct = list({row["text"]: row for row in rows}.values())
+    fitted = PCA(10).fit(np.array([vectors[row["text"]] for row in distinct]))
+    expected = fitted.transform(np.array([vectors[row["text"]] for row in distinct]))
+    found = np.array([[row[name] for name in names] for row in distinct])
+    assert np.allclose(np.abs(found), np.abs(expected), atol=1e-5)
+    meanings = [column.meaning for column in columns if column.name.startswith("feature_")]
+    assert all(
+        f"{share:.1%} of var" in one for one, share in zip(meanings, fitted.explained_variance_ratio_, strict=True)
+    )
