@@ -74,7 +74,11 @@ def test_the_rule_excludes_who_meets_a_part_of_it():
 
 def test_everybody_flows_through_the_study_once(tables):
     flow = flow_of(tables, ["adaptive", "random"])
-    assert flow.arrived == 11 and flow.before == {"screened out": 1, "timed out": 1, "no consent": 1}
+    assert (flow.arrived, flow.consented) == (11, 10) and flow.before == {
+        "screened out": 1,
+        "timed out": 1,
+        "no consent": 1,
+    }
     assert flow.arms["adaptive"] == ArmFlow(3, {}, 3, {"failed checks": 1, "failed checks and too fast": 1}, 1)
     assert flow.arms["random"] == ArmFlow(5, {"withdrew": 1, "timed out": 1, "not finished yet": 1}, 2, {}, 2)
     assert flow.begun + sum(flow.before.values()) == flow.arrived
@@ -97,7 +101,7 @@ def test_the_figure_says_every_number_and_no_text_leaves_its_box(tables):
     [axis] = figure.axes
     texts = [one.get_text() for one in axis.texts if one.get_text()]
     for said in ("Arrived (n = 11)", "Not asked (n = 3)", "  screened out: 1", "Excluded by the rule (n = 2)",
-                 "  failed checks and too fast: 1", "Analysed (n = 2)", "(n = 5)"):  # fmt: skip
+                 "  failed checks and too fast: 1", "Analysed (n = 2)", "allocated and asked (n = 5)", "consented (n = 10)"):  # fmt: skip
         assert said in texts
     boxes = [patch.get_window_extent(renderer) for patch in axis.patches if isinstance(patch, Rectangle)]
     for one in axis.texts:

@@ -51,6 +51,7 @@ class Flow:
     """Numbers of people; each is counted once at each step."""
 
     arrived: int
+    consented: int
     before: Mapping[str, int]  # who did not get to the first question, by why
     arms: Mapping[str, ArmFlow]
     has_rule: bool  # whether the study excludes people by a rule
@@ -86,7 +87,8 @@ def flow_of(tables: StudyTables, arms: Sequence[str]) -> Flow:
             excluded=excluded,
             analysed=len(finished) - sum(excluded.values()),
         )
-    return Flow(len(tables.participants), before, found, bool(tables.study.get("exclusions")))
+    consented = sum(row["consent_version"] is not None for row in tables.participants)
+    return Flow(len(tables.participants), consented, before, found, bool(tables.study.get("exclusions")))
 
 
 def _excluded(row: Mapping[str, Any]) -> str:
@@ -106,8 +108,9 @@ def flow_figure(flow: Flow) -> Figure:
     heights = [_height(max(boxes, key=len)) for boxes in zip(*columns, strict=True)]
     not_asked = _lost("Not asked", flow.before)
     width = max(len(columns), 2) * (_WIDE + _GAP) + _GAP
-    middle, single, side = width / 2, _height([""]), _height(not_asked)
-    beside = _MARGIN + single + _ROOM / 2
+    top = [f"Arrived (n = {flow.arrived})", f"consented (n = {flow.consented})"]
+    middle, first, single, side = width / 2, _height(top), _height([""]), _height(not_asked)
+    beside = _MARGIN + first + _ROOM / 2
     second = beside + side + _ROOM / 2
     branch = second + single + _ROOM * 0.75
     height = branch + len(heights) * _ROOM + sum(heights) + _MARGIN
@@ -116,8 +119,8 @@ def flow_figure(flow: Flow) -> Figure:
         axis.set_axis_off()
         axis.set_xlim(0, width)
         axis.set_ylim(height, 0)
-        _box(axis, middle - _WIDE / 2, _MARGIN, [f"Arrived (n = {flow.arrived})"], single)
-        _arrow(axis, (middle, _MARGIN + single), (middle, second))
+        _box(axis, middle - _WIDE / 2, _MARGIN, top, first)
+        _arrow(axis, (middle, _MARGIN + first), (middle, second))
         _arrow(axis, (middle, beside + side / 2), (middle + _GAP, beside + side / 2))
         _box(axis, middle + _GAP, beside, not_asked, side, is_loss=True)
         _box(axis, middle - _WIDE / 2, second, [f"Asked a question (n = {flow.begun})"], single)
@@ -139,7 +142,10 @@ def flow_figure(flow: Flow) -> Figure:
 
 def _boxes(name: str, arm: ArmFlow, has_rule: bool) -> list[list[str]]:
     """The lines of an arm's boxes; every second one is of people who are not below."""
-    boxes = [[*textwrap.wrap(name, _LETTERS), f"(n = {arm.begun})"], _lost("Did not finish", arm.left)]
+    boxes = [
+        [*textwrap.wrap(name, _LETTERS), f"allocated and asked (n = {arm.begun})"],
+        _lost("Did not finish", arm.left),
+    ]
     if has_rule:
         boxes += [[f"Finished (n = {arm.finished})"], _lost("Excluded by the rule", arm.excluded)]
     return [*boxes, [f"{'Analysed' if has_rule else 'Finished and analysed'} (n = {arm.analysed})"]]
