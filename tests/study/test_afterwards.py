@@ -101,7 +101,8 @@ def test_the_figure_says_every_number_and_no_text_leaves_its_box(tables):
     [axis] = figure.axes
     texts = [one.get_text() for one in axis.texts if one.get_text()]
     for said in ("Arrived (n = 11)", "Not asked (n = 3)", "  screened out: 1", "Excluded by the rule (n = 2)",
-                 "  failed checks and too fast: 1", "Analysed (n = 2)", "allocated and asked (n = 5)", "consented (n = 10)"):  # fmt: skip
+                 "  failed checks and too fast: 1", "Analysed (n = 2)",
+                 "allocated and asked (n = 5)", "consented (n = 10)"):  # fmt: skip
         assert said in texts
     boxes = [patch.get_window_extent(renderer) for patch in axis.patches if isinstance(patch, Rectangle)]
     for one in axis.texts:
