@@ -108,8 +108,8 @@ def flow_figure(flow: Flow) -> Figure:
     heights = [_height(max(boxes, key=len)) for boxes in zip(*columns, strict=True)]
     not_asked = _lost("Not asked", flow.before)
     width = max(len(columns), 2) * (_WIDE + _GAP) + _GAP
-    top = [f"Arrived (n = {flow.arrived})", f"consented (n = {flow.consented})"]
-    middle, first, single, side = width / 2, _height(top), _height([""]), _height(not_asked)
+    arrived = [f"Arrived (n = {flow.arrived})", f"consented (n = {flow.consented})"]
+    middle, first, single, side = width / 2, _height(arrived), _height([""]), _height(not_asked)
     beside = _MARGIN + first + _ROOM / 2
     second = beside + side + _ROOM / 2
     branch = second + single + _ROOM * 0.75
@@ -119,7 +119,7 @@ def flow_figure(flow: Flow) -> Figure:
         axis.set_axis_off()
         axis.set_xlim(0, width)
         axis.set_ylim(height, 0)
-        _box(axis, middle - _WIDE / 2, _MARGIN, top, first)
+        _box(axis, middle - _WIDE / 2, _MARGIN, arrived, first)
         _arrow(axis, (middle, _MARGIN + first), (middle, second))
         _arrow(axis, (middle, beside + side / 2), (middle + _GAP, beside + side / 2))
         _box(axis, middle + _GAP, beside, not_asked, side, is_loss=True)
