@@ -34,6 +34,7 @@ from edpbrl_gym.study.config import (
     StudyConfig,
     check_driver,
 )
+from edpbrl_gym.study.exclusions import read_exclusions
 from edpbrl_gym.study.forms.reading import read_pages
 from edpbrl_gym.study.prose import image_name, images_of, wrong_image
 from edpbrl_gym.study.recruitment_reading import read_recruitment
@@ -294,6 +295,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         translations=translations,
         images=_images(folder, written, mistakes),
         recruitment=read_recruitment(table, [arm.name for arm in arms]),
+        exclusions=read_exclusions(table, checks),
     )
     table.refuse_others()
     return config
