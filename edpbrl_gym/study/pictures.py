@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edpbrl_gym.rendering import CachedRenderer
     from edpbrl_gym.study.config import PicturesConfig, StudyConfig
 
-__all__ = ["Pictures", "make_pictures", "study_renderer"]
+__all__ = ["Pictures", "make_pictures", "picture_shape", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
@@ -32,9 +32,11 @@ class Pictures:
     Args:
         renderer: Draws them.
         seed: Of all pictures.
+        shape: As of ``picture_shape``, of the places for them on a page.
     """
 
-    def __init__(self, renderer: CachedRenderer, seed: int) -> None:
+    def __init__(self, renderer: CachedRenderer, seed: int, *, shape: str = "square") -> None:
+        self.shape = shape
         self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
@@ -177,4 +179,12 @@ def make_pictures(config: StudyConfig, settings: PicturesConfig, *, budget: int 
     """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``."""
     renderer = study_renderer(config, settings, budget=budget)
     renderer.renderer.load()  # before people wait
-    return Pictures(renderer, settings.seed)
+    return Pictures(renderer, settings.seed, shape=picture_shape(renderer.describe()))
+
+
+def picture_shape(settings: Mapping[str, Any]) -> str:
+    """"tall", "wide" or "square": of the pictures of a renderer with these settings."""
+    width, height = settings.get("width"), settings.get("height")
+    if not isinstance(width, int) or not isinstance(height, int):
+        return "square"
+    return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
