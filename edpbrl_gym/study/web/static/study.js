@@ -438,7 +438,7 @@ function zoom(form, order, signal) {
     let shown = links.indexOf(first);
     const option = () => links[shown].closest(".option");
     const picture = document.createElement("img");
-    const number = made("span", "number");
+    const number = made("span", "which");
     const frame = made("div", "picture", picture);
     const choices = made("div", "choices");
     const box = dialog(form, made("div", "viewed", number, frame, choices), form.dataset.close, () => {
