@@ -126,7 +126,12 @@ class Replacing:
         """The texts of a question without a picture, and why; raises as ``lacking``."""
         until = time.monotonic() + _WAIT
         while True:
-            futures = {text: pictures.get(text) for text in question.texts}
+            futures = {
+                text: state
+                if self._tries[text] >= _TRIES and pictures.refused(text) and (state := pictures.state(text))
+                else pictures.get(text)
+                for text in question.texts
+            }
             _, waited = wait(futures.values(), timeout=max(0.0, until - time.monotonic()))
             lacking, again = dict[str, str](), False
             for text, future in futures.items():

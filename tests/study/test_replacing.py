@@ -115,7 +115,9 @@ def test_nobody_sees_a_question_with_a_picture_that_fails_and_replays_are_the_sa
         assert all(answer.response.kind == "best" for _, answer in record.live)
         found = audit(name, record, server.queue.materials)
         assert found.different == 0, [one.differences for one in found.questions]
-        assert [one.replaced for one in found.questions if one.replaced] == [one["why"] for one in replaced(server, person)]
+        assert [one.replaced for one in found.questions if one.replaced] == [
+            one["why"] for one in replaced(server, person)
+        ]
         count += len(replaced(server, person))
     assert count > 3 and "it has no picture" in caplog.text
     again = begin(fault)  # another server on the database draws nothing that failed
@@ -150,7 +152,9 @@ def test_a_fixed_design_goes_on_with_its_next_question_while_it_has_some(begin):
         lacking.extend(asked[i][2][1 + (i == 5)] for i in (1, 2, 5))
 
     text = BEGIN.replace("attention = 1", "attention = 0").replace("repeated = 2", "repeated = 0")
-    text = text.replace("questions = 1", "questions = 0") + '[[arms]]\nname = "f"\nplanner = "questions"\nfile = "q.csv"\n'
+    text = (
+        text.replace("questions = 1", "questions = 0") + '[[arms]]\nname = "f"\nplanner = "questions"\nfile = "q.csv"\n'
+    )
     server = begin(lambda text: NotDrawn("no") if text in lacking[-1:] + lacking[:1] else None, text, prepare=prepare)
     person, seen = play(server, "a")
     order = server.store.record(person.id)
@@ -180,8 +184,8 @@ def test_where_all_fail_the_researcher_is_told_and_nothing_goes_on_forever(begin
         assert {answer.response.kind for question, answer in record.live if question.expected is None} == {"skip"}
         assert audit("x", record, server.queue.materials).different == 0
     assert not replaced(server, people[-1])  # there is no use in it
-    calls = server.queue.pictures._renderer.calls
-    assert max(map(calls.count, set(calls))) < 20
+    asked = sum(len(server.store.record(person.id).history) for person in people)
+    assert len(server.queue.pictures._renderer.calls) <= 2 * 3 * asked
 
 
 def test_a_renderer_out_of_reach_is_waited_for_and_leaves_nothing_out(begin, monkeypatch):
@@ -214,7 +218,11 @@ def test_a_replay_says_what_was_replaced(tmp_path, capsys):
     folder = write_study(tmp_path / "s", text)
     config, pictures = read_config(folder), Pictures(Faulty(fails), seed=0)
     store = Store(config.database_url, config=config.fingerprint)
-    with closing(pictures), closing(store), closing(StudyQueue(config, store, Materials(config), pictures=pictures)) as queue:
+    with (
+        closing(pictures),
+        closing(store),
+        closing(StudyQueue(config, store, Materials(config), pictures=pictures)) as queue,
+    ):
         server = SimpleNamespace(queue=queue, store=store)
         for name in ("a", "b", "c"):
             person = queue.consent(queue.enrol({"PROLIFIC_PID": name}))
