@@ -206,7 +206,7 @@ def make_pictures(config: StudyConfig, settings: PicturesConfig, *, budget: int 
 
 
 def picture_shape(settings: Mapping[str, Any]) -> str:
-    """ "tall", "wide" or "square": of the pictures of a renderer with these settings."""
+    """The shape of the pictures of a renderer with these settings: tall, wide or square."""
     width, height = settings.get("width"), settings.get("height")
     if not isinstance(width, int) or not isinstance(height, int):
         return "square"

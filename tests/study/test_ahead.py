@@ -137,7 +137,8 @@ def test_posters_are_drawn_in_processes_with_the_same_bytes(tmp_path, capsys):
     only = SMALL[: SMALL.index("[[arms]]")].replace(
         'vocabulary = "words"', f'vocabulary = "{words}"\nencoder = "{encoder}"'
     )
-    only += '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\n[pictures]\nrenderer = "posters"\nwidth = 64\nheight = 64\n'
+    only += '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\n'
+    only += '[pictures]\nrenderer = "posters"\nwidth = 64\nheight = 64\n'
     asked = [
         (i, 0, [load_vocabulary(words).prompt([(i + lane + step) % 8 for step in range(3)]) for lane in range(3)])
         for i in range(6)
