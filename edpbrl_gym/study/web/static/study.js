@@ -450,6 +450,7 @@ function zoom(form, order, signal) {
       picture.src = links[shown].href;
       picture.alt = number.textContent = inside.alt;
       choices.replaceChildren(step(-1, "\u2039"), ...pressed(), step(1, "\u203a"));
+      if (!box.contains(document.activeElement)) box.focus(); // where the pressed one is gone: keys go on
       if (links.length === 1) for (const one of choices.querySelectorAll(".step")) one.remove();
     };
     const step = (by, sign) => {
@@ -481,6 +482,7 @@ function zoom(form, order, signal) {
         return button;
       });
     };
+    box.tabIndex = -1;
     show(shown);
     box.classList.add("viewer");
     box.setAttribute("aria-label", picture.alt);
