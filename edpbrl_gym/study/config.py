@@ -116,6 +116,7 @@ class PicturesConfig:
 
     renderer: str  # name of who draws them, see ``load_renderer``
     seed: int = 0  # of all pictures
+    workers: int | None = None  # processes of a server that draw; None: one, or none with a GPU or a service
     options: dict[str, Any] = field(default_factory=dict)  # of the renderer
 
 

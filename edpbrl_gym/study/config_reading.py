@@ -46,6 +46,7 @@ _MAX_SHOWN = 60  # characters of a value in a message
 _FEEDBACKS = ("prompt", "truncated", "state")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
+_MOST_WORKERS = 64  # processes that draw
 
 
 class Mistakes(ValueError):
@@ -429,6 +430,7 @@ def _pictures(table: Table) -> PicturesConfig | None:
     return PicturesConfig(
         renderer=one.text("renderer", "" if one.has("model") else None, of="who draws them"),
         seed=one.integer("seed", 0, minimum=0, maximum=MAX_SEED),
+        workers=one.integer("workers", 0, minimum=0, maximum=_MOST_WORKERS) if one.has("workers") else None,
         options=one.remaining(),
     )
 

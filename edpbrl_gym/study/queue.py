@@ -33,6 +33,7 @@ from edpbrl_gym.study.records import (
     Timing,
 )
 from edpbrl_gym.study.recruitment import Closed
+from edpbrl_gym.study.replacing import Replacing, as_planned, number_replaced, replaced_now
 from edpbrl_gym.study.schedule import Slot, arm_of, choose, schedule
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
@@ -125,6 +126,7 @@ class StudyQueue:
         self._arms = {arm.name: arm for arm in config.arms}
         self._visits = Visits(lambda one: Visit(materials, one, self._arms[one.arm]))
         self._styles = Styles(materials, store, pictures)
+        self._replacing = Replacing(store, lambda: self.pictures, self._spare)
         materials.rest_on(store)
         self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
         self._computing = PriorityLock()
@@ -255,10 +257,15 @@ class StudyQueue:
         question = _waiting(history)
         if question is None:
             question = self._prepare(participant)
+        while question is not None and question.shown_at is None:
+            lacking = self._replacing.lacking(participant, question)
+            if not lacking:
+                self.store.mark_shown(question.id)
+                break
+            self._replacing.replace(participant, question, lacking)
+            question = self._prepare(participant)
         if question is None:
             return None
-        if question.shown_at is None:
-            self.store.mark_shown(question.id)
         if question.kind == "normal" and self._kind(participant).thinks(self._arms[participant.arm]):
             self._work(self._think, participant)
         return question
@@ -339,7 +346,20 @@ class StudyQueue:
             return False
         visit.start()  # where others must be fitted, nobody else waits
         with self._computing.held(_WAITED_FOR):
-            return self._stopping.decide(participant, visit.session(history).progress(), len(history))
+            planned = as_planned(history, self._replaced(participant))
+            return self._stopping.decide(participant, visit.session(planned).progress(), len(history))
+
+    def _spare(self, participant: Participant) -> int | None:
+        """How many questions that count can be replaced; none where they are steps of prompts that grow."""
+        return self._kind(participant).spare(self._arms[participant.arm], self.materials) if self._is_whole else 0
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.materials.per_episode == 1
+
+    def _replaced(self, participant: Participant) -> list[dict[str, Any]]:
+        """What was replaced and is not taken back."""
+        return [] if self.pictures is None else replaced_now(self.store.events(participant.id))
 
     def _kind(self, participant: Participant) -> ArmKind:
         return kind_of(self._arms[participant.arm])
@@ -362,7 +382,10 @@ class StudyQueue:
         slot, visit = slots[place], self._visits.of(participant)
         if slot.kind == "normal" and not visit.is_independent:
             return []
-        return choose(self.materials, participant, slot, history, visit.choose).texts
+        replaced = self._replaced(participant)
+        return choose(
+            self.materials, participant, slot, history, lambda before: visit.choose(as_planned(before, replaced))
+        ).texts
 
     def _add(self, participant: Participant, visit: Visit, slot: Slot, history: History) -> StoredQuestion:
         post = None
@@ -372,7 +395,16 @@ class StudyQueue:
         if planned:
             visit.start()
         with self._computing.held(_WAITED_FOR) if planned else nullcontext():
-            chosen = choose(self.materials, participant, slot, history, visit.choose, post)
+            replaced = self._replaced(participant)
+            chosen = choose(
+                self.materials,
+                participant,
+                slot,
+                history,
+                lambda before: visit.choose(as_planned(before, replaced)),
+                post,
+                number_replaced(replaced, len(history)),
+            )
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -392,7 +424,7 @@ class StudyQueue:
                     return
                 waiting = _waiting(history)
                 if waiting is not None and waiting.kind == "normal":
-                    session = visit.session(history)
+                    session = visit.session(as_planned(history, self._replaced(participant)))
                     session.ask()
                     if self.config.questions.stopping is None:
                         session.planner.think()

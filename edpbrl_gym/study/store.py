@@ -364,6 +364,24 @@ class Store:
         }
         return question_of(connection.execute(insert(questions).values(**full).returning(questions)).one())
 
+    def replace(self, participant: int, question: int, kind: str, why: Mapping[str, Any]) -> bool:
+        """Strike the question that waits, if nobody has seen it, by an event of a kind that tells all about it."""
+        with self.database.writing() as connection:
+            locked(connection, participant)
+            row = connection.execute(select(questions).where(questions.c.id == question)).first()
+            if row is None or row.struck_by is not None or row.shown_at is not None or is_answered(connection, row.id):
+                return False
+            told = {name: getattr(row, name) for name in ("number", "kind", "tokens", "texts", "positions")}
+            event = add_event_row(connection, participant, kind, {**told, **why, "question": question, "at": now()})
+            connection.execute(update(questions).where(questions.c.id == question).values(struck_by=event))
+            return True
+
+    def without_pictures(self, kind: str) -> dict[str, str]:
+        """The texts for which questions were ever replaced by events of a kind, and why."""
+        query = select(events.c.detail).where(events.c.kind == kind).order_by(events.c.id)
+        with self.database.reading() as connection:
+            return {text: why for detail in connection.execute(query).scalars() for text, why in detail["why"].items()}
+
     def mark_shown(self, question: int) -> None:
         """Store when a question was first shown."""
         with self.database.writing() as connection:
