@@ -84,13 +84,14 @@ def write_study(folder: Path, arm: str, database: str | None, questions: int = Q
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def serving(folder: Path, workers: int | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """The real server in a process of its own; yields its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with (folder / f"server-{port}.log").open("wb") as log:
         command = [sys.executable, "-c", _PROGRAM, "study", "serve", str(folder), "--port", str(port)]
+        command += [] if workers is None else ["--workers", str(workers)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while True:
@@ -338,6 +339,7 @@ def main() -> None:
     parser.add_argument("--think", type=float, default=5.0, help="mean seconds for which a question is read")
     parser.add_argument("--finish", type=int, help="let people finish, so many at the same moment")
     parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="processes of each server that choose questions")
     parser.add_argument("--database", help="URL of an empty database of PostgreSQL; without it a file of SQLite")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -345,7 +347,7 @@ def main() -> None:
         folder = Path(place) / "study"
         write_study(folder, options.arm, options.database, FINISHED_QUESTIONS if options.finish else QUESTIONS)
         before = os.getloadavg()[0]
-        servers = [serving(folder) for _ in range(options.servers)]
+        servers = [serving(folder, options.workers) for _ in range(options.servers)]
         opened = [server.__enter__() for server in servers]
         try:
             places = [(port, process.pid) for port, process in opened]

@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes
 from edpbrl_gym._addresses import origin
 from edpbrl_gym._compat import Need
 from edpbrl_gym._threads import share_heaps
-from edpbrl_gym.cli.arguments import Budget
+from edpbrl_gym.cli.arguments import Budget, check_counts
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries
 from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
 
@@ -38,6 +38,10 @@ class StudyServe(OfStudy):
     public_url: str | None = None
     """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
 
+    workers: int | None = None
+    """Processes that choose questions which follow answers (None: as many as there are cores but one, at least one; 0:
+    none, the process of the pages does)."""
+
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
 
     def needs(self) -> list[Need]:
@@ -56,6 +60,7 @@ def run(options: StudyServe) -> None:
     from edpbrl_gym.study.config_reading import read_config
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import make_pictures
+    from edpbrl_gym.study.planning import make_planning
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
     from edpbrl_gym.study.web import create_app, make_server
@@ -63,16 +68,18 @@ def run(options: StudyServe) -> None:
     from edpbrl_gym.study.web.server import listen
 
     with bad_arguments():
+        check_counts(options, workers=0)
         config = read_config(options.folder)
         listening = listen(options.host, options.port)  # before anything is loaded: a taken port is known at once
     with listening, bad_arguments():
         materials = Materials(config)
+        planning = make_planning(materials, options.workers)  # before there are threads
         store = Store(config.database_url, config=config.fingerprint, document=read_text(options.folder / CONFIG))
-        with closing(store):
+        with closing(planning), closing(store):
             pictures, budget = None, options.budget.budget_pictures
             if config.pictures is not None:
                 pictures = make_pictures(config, config.pictures, budget=budget)
-            queue = StudyQueue(config, store, materials, pictures=pictures)
+            queue = StudyQueue(config, store, materials, planning=planning, pictures=pictures)
             with closing(queue), closing(pictures) if pictures else nullcontext():
                 port = listening.getsockname()[1]
                 app = create_app(queue, public_url=public, hosts=_hosts(options, public), admin_token=token)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -18,8 +19,9 @@ from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
 from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.forms.pages import CHECKED, PAGE, PageForm, due_among_choices, entries_of
-from edpbrl_gym.study.materials import Materials, PriorityLock
+from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import Pictures
+from edpbrl_gym.study.planning import Planning
 from edpbrl_gym.study.posts import Posts
 from edpbrl_gym.study.quotas import NoPlaceError, Quotas
 from edpbrl_gym.study.records import (
@@ -99,8 +101,9 @@ class StudyQueue:
     """Asks the questions of a study and stores the answers.
 
     The database is the truth. Sessions are made anew from it by replay, so a server can be killed at any time, and
-    several servers can share one database. After an answer the next question is chosen in a worker thread, while the
-    page is on its way; while a question is read, its planner works ahead. Safe to use from several threads.
+    several servers can share one database. After an answer the next question is chosen in a thread, while the page is
+    on its way; while a question is read, its planner works ahead. ``planning`` says where; it is closed by whoever made
+    it. Safe to use from several threads.
 
     Errors of its methods are those of ``records``, and a ``ValueError`` for an answer of another format.
 
@@ -114,21 +117,20 @@ class StudyQueue:
         store: Store,
         materials: Materials,
         *,
-        workers: int = 1,
+        planning: Planning | None = None,
         pictures: Pictures | None = None,
     ) -> None:
-        self.pictures = pictures
+        self.pictures, self.planning = pictures, planning or Planning(materials)
         self.resources = ExitStack()  # closed with the queue
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
         self._arms = {arm.name: arm for arm in config.arms}
         self._visits = Visits(lambda one: Visit(materials, one, self._arms[one.arm]))
-        self._styles = Styles(materials, store, pictures)
+        self._styles = Styles(materials, store, pictures, self.planning.style)
         materials.rest_on(store)
         self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
-        self._computing = PriorityLock()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
+        self._pool = ThreadPoolExecutor(self.planning.threads, thread_name_prefix="edpbrl-study")
         asking = hashlib.sha256(json.dumps(
             [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
         ).encode()).hexdigest()  # fmt: skip
@@ -137,7 +139,7 @@ class StudyQueue:
                 f"Expected the questions, arms, seed, vocabulary and encoder with which the study in "
                 f"{store.database.name} began, got others; restore them, or begin a new study with another database"
             )
-        for arm in config.arms:
+        for arm in config.arms if not self.planning.workers else ():  # otherwise they are prepared
             kind_of(arm).prepare(arm, materials)
         self._quotas = Quotas(
             config.recruitment.people, {arm.name: config.recruitment.arms.get(arm.name) for arm in config.arms}
@@ -217,7 +219,7 @@ class StudyQueue:
         left = max(0, attempts - len(tried))
         if left == 0:
             self.store.set_status(participant.id, "failed")
-            self._visits.let_go(participant)
+            self._let_go(participant)
         return left
 
     def is_screened(self, participant: Participant) -> bool:
@@ -241,7 +243,7 @@ class StudyQueue:
         ended = ("failed", "timed_out") if asked_on else ("finished", "failed", "timed_out")
         if self.store.participant(participant.code).status not in ended:
             self.store.set_status(participant.id, "withdrawn")
-        self._visits.let_go(participant)
+        self._let_go(participant)
 
     def _check_asking(self, participant: Participant) -> Participant:
         return _asking(self.store.participant(participant.code))
@@ -319,14 +321,14 @@ class StudyQueue:
             if waiting is not None:
                 return waiting
             if status == "finished" or status in _NOT_ASKED:
-                self._visits.let_go(participant)
+                self._let_go(participant)
                 return None
             slots, place = self._slots(participant), len(history)
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_over(participant, visit, slot, history):
                 self.store.set_status(participant.id, "finished")
                 self._note()  # before the visit is let go: who waits for its end then finds the crowd
-                self._visits.let_go(participant)
+                self._let_go(participant)
                 self._work(self.style, participant)
                 return None
             if status == "consented":
@@ -338,8 +340,8 @@ class StudyQueue:
         if not self._stopping.is_due(slot):
             return False
         visit.start()  # where others must be fitted, nobody else waits
-        with self._computing.held(_WAITED_FOR):
-            return self._stopping.decide(participant, visit.session(history).progress(), len(history))
+        with self.planning.turn(visit, _WAITED_FOR):
+            return self._stopping.decide(participant, self.planning.progress(visit, history), len(history))
 
     def _kind(self, participant: Participant) -> ArmKind:
         return kind_of(self._arms[participant.arm])
@@ -371,8 +373,9 @@ class StudyQueue:
         planned = slot.kind == "normal" and post is None and not visit.is_independent
         if planned:
             visit.start()
-        with self._computing.held(_WAITED_FOR) if planned else nullcontext():
-            chosen = choose(self.materials, participant, slot, history, visit.choose, post)
+        by = partial(self.planning.choose, visit) if planned else visit.choose
+        with self.planning.turn(visit, _WAITED_FOR) if planned else nullcontext():
+            chosen = choose(self.materials, participant, slot, history, by, post)
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -382,26 +385,25 @@ class StudyQueue:
         """Let the planner work ahead while the question is read, unless somebody waits for a question."""
         visit = self._visits.of(participant)
         visit.start()
-        with self._computing.held(_AHEAD):
+        with self.planning.turn(visit, _AHEAD):
             if not visit.lock.acquire(blocking=False):  # the next question is being chosen already
                 return
             try:
                 current, history = self.store.situation(participant.code)
                 if current.status == "finished" or current.status in _NOT_ASKED:
-                    self._visits.let_go(participant)
+                    self._let_go(participant)
                     return
                 waiting = _waiting(history)
                 if waiting is not None and waiting.kind == "normal":
-                    session = visit.session(history)
-                    session.ask()
-                    if self.config.questions.stopping is None:
-                        session.planner.think()
-                    else:
-                        session.think()
+                    self.planning.think(visit, history)
             finally:
                 visit.lock.release()
 
     # sessions and threads
+
+    def _let_go(self, participant: Participant) -> None:
+        self._visits.let_go(participant)
+        self.planning.let_go(participant)
 
     def _note(self) -> None:
         """Note a crowd if it is time for one, and fit the last one before somebody starts from it."""
