@@ -14,15 +14,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.estimation.items import ItemsPrior
 from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.study.arms import kind_of
-from edpbrl_gym.study.config import Arm
+from edpbrl_gym.study.config import OF_STUDY, Arm
 from edpbrl_gym.study.materials import Materials, PriorityLock
 from edpbrl_gym.study.records import History, Participant
 from edpbrl_gym.study.style import Style, make_style
@@ -168,8 +170,8 @@ class WorkerPlanning(Planning):
                 answer = place.worker.call((kind, visit.participant, normal, gone), patience=_PATIENCE)
                 if isinstance(answer, str):
                     assert answer == _WANTED
-                    prior = pickle.dumps(visit.start().prior)
-                    answer = place.worker.call((kind, visit.participant, normal, prior), patience=_PATIENCE)
+                    others = self._others(visit.start())
+                    answer = place.worker.call((kind, visit.participant, normal, others), patience=_PATIENCE)
                 return answer
             except WorkerDiedError as error:
                 place.worker = None
@@ -186,15 +188,20 @@ class WorkerPlanning(Planning):
 
     def style(self, participant: Participant, arm: Arm, history: History) -> Style | None:
         """As that of ``Planning``; in a process that ends with it, and lets those go first who choose questions."""
-        started = self._materials.crowds.arm(arm, participant)  # other people's answers are read here
         try:
             worker = self._nursery.worker(nice=True)
         except (NurseryGoneError, OSError) as error:
             self._note(error)
-            return super().style(participant, started, history)
+            return super().style(participant, arm, history)
+        started = self._materials.crowds.arm(arm, participant)
+        more = arm, self._others(started) if arm.prior == OF_STUDY else None
         with closing(worker):
-            made: Style | None = worker.call(("style", participant, history, started), patience=_PATIENCE)
+            made: Style | None = worker.call(("style", participant, history, more), patience=_PATIENCE)
             return made
+
+    def _others(self, started: Arm) -> bytes:
+        """What other people said of the pool, where somebody starts from them; they are fitted in this process."""
+        return pickle.dumps(cast(ItemsPrior, started.prior).crowd)
 
     def let_go(self, participant: Participant) -> None:
         place = self._place(participant)
@@ -216,15 +223,18 @@ class _Handler:
     """Answers requests in a worker."""
 
     def __init__(self, materials: Materials) -> None:
-        self._planning = Planning(materials)
+        self._materials, self._planning = materials, Planning(materials)
         arms = {arm.name: arm for arm in materials.config.arms}
         self._visits = Visits(lambda one: Visit(materials, one, arms[one.arm]))
-        self._priors: OrderedDict[str, Any] = OrderedDict()
+        self._priors: OrderedDict[str, ItemsPrior] = OrderedDict()
 
     def __call__(self, request: tuple[str, Participant, History, Any]) -> Any:
         kind, participant, history, more = request
         if kind == "style":
-            return self._planning.style(participant, more, history)
+            arm, others = more
+            return self._planning.style(
+                participant, arm if others is None else replace(arm, prior=self._prior(others)), history
+            )
         if isinstance(more, set):
             self._visits.forget(more)
         visit = self._visits.of(participant)
@@ -234,11 +244,13 @@ class _Handler:
             return _WANTED
         return getattr(self._planning, kind)(visit, history)
 
-    def _prior(self, pickled: bytes) -> Any:
-        """A prior from other people's answers, which all who start from it share."""
-        key = hashlib.sha256(pickled).hexdigest()
+    def _prior(self, others: bytes) -> ItemsPrior:
+        """The prior of the pool with other people's answers, which all who start from them share."""
+        key = hashlib.sha256(others).hexdigest()
         if key not in self._priors:
-            self._priors[key] = pickle.loads(pickled)
+            crowd = pickle.loads(others)
+            plain = self._materials.items_prior
+            self._priors[key] = plain if crowd is None else plain.with_crowd(crowd)
             while len(self._priors) > _KEPT:
                 self._priors.popitem(last=False)
         self._priors.move_to_end(key)

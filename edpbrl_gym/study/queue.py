@@ -23,7 +23,7 @@ from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.planning import Planning
 from edpbrl_gym.study.posts import Posts
-from edpbrl_gym.study.quotas import NoPlaceError, Quotas
+from edpbrl_gym.study.quotas import NoPlaceError, PageWaits, Quotas
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -40,7 +40,7 @@ from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
 from edpbrl_gym.study.visits import Visit, Visits
 
-__all__ = ["StudyQueue"]
+__all__ = ["StudyQueue", "page_waits_of"]
 
 _EVERY = 6  # questions between two looks at the rule
 _SURE, _FORECAST = "sure", "forecast"  # kinds of events
@@ -178,7 +178,7 @@ class StudyQueue:
         """Why somebody with these external identifiers is not let in; None: they are, or take part already."""
         recruitment = self.config.recruitment
         if (since := recruitment.idle_since) is not None:
-            self.store.time_out(since, None, self._page_waits)
+            self.store.time_out(since, None, page_waits_of(self.config))
         why = recruitment.closed(datetime.now(UTC))
         if why is None and self._quotas.are_set:
             try:
@@ -192,12 +192,8 @@ class StudyQueue:
         since = self.config.recruitment.idle_since
         if since is None or participant.place is None or participant.status == "finished":
             return participant
-        ended = self.store.time_out(since, participant.id, self._page_waits)
+        ended = self.store.time_out(since, participant.id, page_waits_of(self.config))
         return self.store.participant(participant.code) if ended else participant
-
-    def _page_waits(self, happened: list[dict[str, Any]], answered: int) -> bool:
-        pages, most = self.config.pages, self.config.most_choices
-        return due_among_choices(pages, entries_of(happened), answered, most) is not None
 
     def consent(self, participant: Participant) -> Participant:
         """Store the consent to the current version of its text."""
@@ -423,6 +419,15 @@ class StudyQueue:
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
             return
         future.add_done_callback(_report)
+
+
+def page_waits_of(config: StudyConfig) -> PageWaits:
+    """Tells whether a page of questions is due after events and so many answers."""
+
+    def waits(happened: list[dict[str, Any]], answered: int) -> bool:
+        return due_among_choices(config.pages, entries_of(happened), answered, config.most_choices) is not None
+
+    return waits
 
 
 def _asking(participant: Participant) -> Participant:

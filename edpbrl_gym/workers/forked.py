@@ -1,8 +1,8 @@
 """Processes forked from this one as it is, each with a state of its own; one that dies is replaced in milliseconds.
 
 ``LocalProcesses`` does calls that know nothing of each other. Here the caller chooses which process does a call, so
-that one which has prepared something is asked again. The first process, the nursery, is forked before there are threads,
-and every other one from it: what was loaded before is there at once, and shared in memory until it is changed.
+that one which has prepared something is asked again. The first process, the nursery, is forked before there are
+threads, and every other one from it: what was loaded before is there at once, and shared in memory until it is changed.
 """
 
 from __future__ import annotations
