@@ -76,9 +76,9 @@ def look_at(folder: Path, *, port: int | None = None, public_url: str | None = N
     if config.pictures is not None:
         looks.append(("Pictures", lambda: _pictures(config, materials)))
     if port is not None:
-        looks.append(("Server", lambda: _reached(f"http://127.0.0.1:{port}")))
+        looks.append(("Server", lambda: _reached("Server", f"http://127.0.0.1:{port}")))
     if public_url is not None:
-        looks.append(("Public address", lambda: _reached(public_url)))
+        looks.append(("Public address", lambda: _reached("Public address", public_url)))
     for what, look in looks:
         try:
             yield look()
@@ -173,9 +173,8 @@ def _pictures(config: StudyConfig, materials: Materials) -> Finding:
     return Finding("Pictures", f"{config.pictures.renderer} draws")
 
 
-def _reached(address: str) -> Finding:
+def _reached(what: str, address: str) -> Finding:
     """Whether a server answers at an address, and its clock goes as ours."""
-    what = "Server" if "127.0.0.1" in address else "Public address"
     if not address.startswith(("http://", "https://")):
         return Finding(what, address, "give an address that begins with https://")
     try:
