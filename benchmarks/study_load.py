@@ -229,8 +229,8 @@ class Crowd:
         later = seconds >= seconds[-1] / 2
         if options.minutes and later.sum() > 2:
             slope = 60 * np.polyfit(seconds[later], megabytes[later], 1)[0]
-            parts = [part.mean() for part in np.array_split(megabytes, 8)]
-            print(f"In eighths of the time: {', '.join(f'{one:.0f}' for one in parts)} MB; in the second half it grows "
+            parts = [part.mean() for part in np.array_split(megabytes, min(8, len(megabytes)))]
+            print(f"One part of the time after the other: {', '.join(f'{one:.0f}' for one in parts)} MB; in the second half it grows "
                   f"by {slope:.2f} MB a minute")  # fmt: skip
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import time
+import zlib
+from functools import partial
 
+import numpy as np
 import pytest
 
 from tests.helpers.extras import reason
@@ -16,12 +20,15 @@ if why := reason(["study"]):
 if sys.platform != "linux":
     pytest.skip("worker processes are forked on Linux", allow_module_level=True)
 
+from edpbrl_gym._threads import give_back
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.planning import Planning, WorkerPlanning, make_planning
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import NotReadyError
 from edpbrl_gym.study.store import Store
+from edpbrl_gym.study.watching import used_memory
 from edpbrl_gym.workers.forked import Nursery, WorkerDiedError
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.oracle_studies import liked
@@ -37,10 +44,10 @@ STOP = signal.SIGKILL
 class Study:
     """A study whose questions are chosen in so many processes."""
 
-    def __init__(self, folder, workers):
+    def __init__(self, folder, workers, encoder=None):
         self.config = read_config(folder)
         self.store = Store(self.config.database_url, config=self.config.fingerprint)
-        materials = Materials(self.config, encoder=CountingEncoder())
+        materials = Materials(self.config, encoder=encoder or CountingEncoder())
         self.planning = make_planning(materials, workers)
         self.queue = StudyQueue(self.config, self.store, materials, planning=self.planning)
 
@@ -76,8 +83,8 @@ class Study:
 def study():
     opened = []
 
-    def start(folder, workers):
-        opened.append(Study(folder, workers))
+    def start(folder, workers, encoder=None):
+        opened.append(Study(folder, workers, encoder))
         return opened[-1]
 
     yield start
@@ -178,3 +185,34 @@ def test_a_worker_raises_what_the_handler_raises_and_one_that_hangs_is_killed():
         assert nursery.worker(nice=True).call(5, patience=60) == 10
     finally:
         nursery.close()
+
+
+class _Wide:
+    """An encoder of so many features that what a session remembers is seen in the memory of its process."""
+
+    name, dimension, fingerprint = "wide", 256, "wide"
+
+    def encode(self, texts, *, progress=False):
+        rows = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=self.dimension) for text in texts]
+        return np.array(rows, dtype=np.float32).reshape(-1, self.dimension) / 16
+
+
+@pytest.mark.parametrize("workers", [0, 1], ids=["this process", "a worker"])
+def test_memory_does_not_grow_with_the_number_of_people(study, tmp_path, workers):
+    text = SMALL.replace("weight = 2", "").partition('[[arms]]\nname = "random"')[0] + "[thanks]\nstyle = 0\n"
+    one = study(write_study(tmp_path / "study", text), workers, _Wide())
+
+    def answer(number, question):
+        return Response.best(number % 3 if question.expected is None else 0)
+
+    def used(people):
+        for number in people:
+            one.play(f"p{number}", partial(answer, number))
+        gc.collect()
+        give_back()
+        return used_memory(*one.planning.pids()) / 1e6
+
+    used(range(4))
+    before = used(range(4, 6))
+    assert used(range(6, 20)) - before < 25.0  # megabytes; a session has five
+    assert one.planning.deaths == 0
