@@ -230,8 +230,8 @@ class Crowd:
         if options.minutes and later.sum() > 2:
             slope = 60 * np.polyfit(seconds[later], megabytes[later], 1)[0]
             parts = [part.mean() for part in np.array_split(megabytes, min(8, len(megabytes)))]
-            print(f"One part of the time after the other: {', '.join(f'{one:.0f}' for one in parts)} MB; in the second half it grows "
-                  f"by {slope:.2f} MB a minute")  # fmt: skip
+            said = ", ".join(f"{one:.0f}" for one in parts)
+            print(f"One part of the time after the other: {said} MB; in the second half {slope:+.2f} MB a minute")
 
 
 async def arrive(browser: Browser, name: str, think: Callable[[], Awaitable[None]]) -> None:

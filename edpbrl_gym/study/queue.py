@@ -224,10 +224,10 @@ class StudyQueue:
         return any(page.attempts == 1 for page in self.config.pages if tried and page.name == tried[-1])
 
     def store_page(self, participant: Participant, key: str, answers: Mapping[str, Any], timing: Timing) -> None:
-        """Store what was answered on a page, under its key; the first time counts."""
+        """Store what was answered on a page, under its key; the first time counts, and none after a time-out."""
         measured = {name: value for name, value in asdict(timing).items() if value is not None}
         detail = {"page": key, "answers": dict(answers), "timing": measured, "config": self.config.fingerprint[:16]}
-        self.store.first_event(participant.id, PAGE, detail, about="page")
+        self.store.first_event(participant.id, PAGE, detail, about="page", refused=_NOT_ASKED)
 
     def withdraw(self, participant: Participant, *, asked_on: bool = False) -> None:
         """End a participation for good; without effect when it has ended already.
