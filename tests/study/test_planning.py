@@ -33,7 +33,7 @@ from edpbrl_gym.workers.forked import Nursery, WorkerDiedError
 from tests.helpers.encoders import CountingEncoder
 from tests.helpers.oracle_studies import liked
 from tests.helpers.studies import SMALL, write_study
-from tests.study.test_crowds import People, write_pool
+from tests.helpers.study_pools import People, write_pool
 
 SURE = SMALL.replace("number = 6", "number = 14").replace(
     "[practice]", "[questions.stop_when_sure]\naccuracy = 0.8\nminimum = 6\n[practice]"
