@@ -42,6 +42,7 @@ from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit, StudyReport
+from edpbrl_gym.cli.study_doctor import StudyDoctor
 from edpbrl_gym.cli.study_draw import StudyDraw
 from edpbrl_gym.cli.study_preregister import StudyPreregister
 from edpbrl_gym.cli.study_replay import StudyReplay
@@ -104,6 +105,7 @@ class Study:
             | Annotated[StudyServe, subcommand("serve")]
             | Annotated[StudyExport, subcommand("export")]
             | Annotated[StudyReport, subcommand("report")]
+            | Annotated[StudyDoctor, subcommand("doctor")]
             | Annotated[StudyReplay, subcommand("replay")]
             | Annotated[StudyDelete, subcommand("delete")]
         ]

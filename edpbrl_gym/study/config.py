@@ -13,6 +13,7 @@ from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.alerts import AlertsConfig
 from edpbrl_gym.study.exclusions import Exclusions
 from edpbrl_gym.study.forms.pages import Page
 from edpbrl_gym.study.recruitment import Recruitment
@@ -145,6 +146,7 @@ class StudyConfig:
     minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
     recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
     exclusions: Exclusions = field(default_factory=Exclusions)  # who is left out when arms are compared
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)  # who is told when something breaks
 
     @property
     def database_url(self) -> str:

@@ -20,6 +20,7 @@ from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.rendering.settings import MAX_SEED
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.alerts import read_alerts
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
@@ -297,6 +298,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         images=_images(folder, written, mistakes),
         recruitment=read_recruitment(table, [arm.name for arm in arms]),
         exclusions=read_exclusions(table, checks),
+        alerts=read_alerts(table),
     )
     table.refuse_others()
     return config

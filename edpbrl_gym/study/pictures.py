@@ -90,6 +90,12 @@ class Pictures:
         with self._lock:
             return self._futures.get(text)
 
+    @property
+    def waiting(self) -> int:
+        """Number of pictures that are asked for and not there yet."""
+        with self._lock:
+            return sum(not future.done() for future in self._futures.values())
+
     def refused(self, text: str) -> bool:
         """Whether there is no picture of this text for a reason of its own, not of the renderer as a whole."""
         future = self.state(text)

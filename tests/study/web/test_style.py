@@ -250,7 +250,7 @@ def test_the_completion_code_is_shown_when_no_taste_can_be(served, monkeypatch, 
     def fail(*arguments):
         raise np.linalg.LinAlgError("not positive definite")
 
-    monkeypatch.setattr("edpbrl_gym.study.style.make_style", fail)
+    monkeypatch.setattr("edpbrl_gym.study.planning.make_style", fail)
     person = served.person()
     finish(person)
     assert person.at == "/end" and "C1" in person.page.text and "Group A" not in person.page.text
