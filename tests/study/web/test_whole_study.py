@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from edpbrl_gym.study.tables import answers, events, participants
 from edpbrl_gym.study.web import create_app
 from tests.helpers.study_client import Person
 
-PEOPLE = 45
+PEOPLE = int(os.environ.get("EDPBRL_TEST_PEOPLE", "9"))  # who finish, a multiple of three
 RECRUITMENT = f"""[recruitment]
 platform = "prolific"
 redirect = true
@@ -191,7 +192,7 @@ BACK = "https://app.prolific.com/submissions/complete?cc="
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder after sixty people: five are screened out, one falls asleep, forty-five finish, nine find it full."""
+    """The folder after PEOPLE have finished; five are screened out, one falls asleep, nine find it full."""
     folder = written(tmp_path_factory.mktemp("whole") / "study")
     edpbrl("study", "check", folder)
     edpbrl("study", "preregister", folder)
@@ -217,39 +218,44 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_everybody_is_counted_where_they_ended(folder, tmp_path):
-    edpbrl("study", "export", folder, "--out", tmp_path / "export", "--identified")
-    people = pandas.read_csv(tmp_path / "export" / "participants.csv")
+@pytest.fixture(scope="module")
+def exported(folder, tmp_path_factory):
+    """Its export."""
+    out = tmp_path_factory.mktemp("exported") / "export"
+    edpbrl("study", "export", folder, "--out", out, "--identified")
+    return out
+
+
+def test_everybody_is_counted_where_they_ended(exported):
+    people = pandas.read_csv(exported / "participants.csv")
     assert people["status"].value_counts().to_dict() == {"finished": PEOPLE, "failed": 5, "timed_out": 1}
     arms = people[people["status"] == "finished"]["arm"].value_counts()
     assert set(arms) == {PEOPLE // 3}  # blocks count people who finish
-    identities = pandas.read_csv(tmp_path / "export" / "identities.csv")
+    identities = pandas.read_csv(exported / "identities.csv")
     assert "successor" in set(identities["PROLIFIC_PID"])
-    ages = pandas.read_csv(tmp_path / "export" / "pages.csv")["about.age"]
+    ages = pandas.read_csv(exported / "pages.csv")["about.age"]
     assert ages.notna().sum() == PEOPLE and ages.dropna().between(20, 69).all()
 
 
-def test_the_export_is_read_by_pandas_and_by_r(folder, tmp_path):
-    out = tmp_path / "export"
-    edpbrl("study", "export", folder, "--out", out)
-    options = pandas.read_csv(out / "options.csv")
+def test_the_export_is_read_by_pandas_and_by_r(exported):
+    options = pandas.read_csv(exported / "options.csv")
     counted = options[options["counts"] == 1]
     assert (counted.groupby("question")["chosen"].sum() == 1).all()
     assert counted.groupby("question").size().eq(4).all() and counted["participant"].nunique() >= PEOPLE
-    pairs = pandas.read_csv(out / "pairs.csv")
+    pairs = pandas.read_csv(exported / "pairs.csv")
     assert (pairs["chosen"] != pairs["rejected"]).all()
-    subprocess.run([sys.executable, out / "logit.py"], check=True, capture_output=True)
-    python = pandas.read_csv(next(out.glob("logit_*.csv")))
+    subprocess.run([sys.executable, exported / "logit.py"], check=True, capture_output=True)
+    python = pandas.read_csv(next(exported.glob("logit_*.csv")))
     if shutil.which("Rscript") is None:
         pytest.skip("needs R with its package survival: apt-get install r-base-core r-cran-survival")
-    subprocess.run(["Rscript", out / "logit.R"], check=True, capture_output=True)
-    found = pandas.read_csv(out / "logit_R.csv")
+    subprocess.run(["Rscript", exported / "logit.R"], check=True, capture_output=True)
+    found = pandas.read_csv(exported / "logit_R.csv")
     assert len(found) == len(python) and np.isfinite(found["estimate"]).all()
 
 
-def test_the_report_says_all_of_it(folder, tmp_path):
-    edpbrl("study", "report", folder, "--out", tmp_path / "report")
-    text = (tmp_path / "report" / "REPORT.md").read_text(encoding="utf-8")
+def test_the_report_of_the_export_says_all_of_it(exported):
+    edpbrl("report", exported)
+    text = (exported / "REPORT.md").read_text(encoding="utf-8")
     for said in ("GBP", "preregist", "kappa", "excluded"):
         assert said in text, said
-    assert [path.name for path in (tmp_path / "report" / "figures").glob("*flow*.png")]
+    assert [path.name for path in (exported / "figures").glob("*flow*.png")]
