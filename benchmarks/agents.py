@@ -85,6 +85,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Name -> options of ``make_agent``; none for other agents."""
 
+_OWN_WORDS = (
+    " reinforce writes its own words (edpbrl/TextGeneration-v0), the others choose from the vocabulary that the "
+    "prompts judged are made of."
+)
+
 
 @dataclass(frozen=True)
 class Size:
@@ -99,7 +104,7 @@ class Size:
 
 QUICK = Size(
     tokens=6,
-    answers=(6, 12),
+    answers=(6,),
     prompts=60,
     pairs=300,
     options={
@@ -272,14 +277,14 @@ def table(found: Sequence[Found], size: Size) -> TextTable:
             less = "" if base is None or one is base else _cell(base.values[measure][:, -1] - values[:, -1], "+")
             cells = [_cell(column) for column in values.T]
             rows.append([title, one.name, *cells, less, f"{one.learning:.1f}", f"{one.asking:.2f}"])
+    writes = "reinforce" in [one.name for one in found]
     users, counts = len(found[0].values["wrong"]), [f"{count} answers" for count in size.answers]
     return TextTable(
         "",
         ["measure", "agent", *counts, "less than random", "learning", "a question"],
         rows,
         f"Mean and standard error of {users} users; less than random: difference of the same users after "
-        f"{size.answers[-1]} answers; learning and a question: CPU seconds. reinforce writes its own words "
-        "(edpbrl/TextGeneration-v0), the others choose from the vocabulary that the prompts judged are made of.",
+        f"{size.answers[-1]} answers; learning and a question: CPU seconds." + (_OWN_WORDS if writes else ""),
     )  # fmt: skip
 
 
@@ -295,14 +300,16 @@ def draw(found: Sequence[Found], size: Size, folder: Path) -> None:
         curves = []
         for number, one in enumerate(found):
             mean, error = np.array([estimated(column) for column in one.values[measure].T]).T
-            curves.append(Curve(one.name, size.answers, mean, look(number), mean - error, mean + error))
+            band = (mean - error, mean + error) if one.name == "random" else ()
+            label = "reinforce (its own words)" if one.name == "reinforce" else one.name
+            curves.append(Curve(label, size.answers, mean, look(number), *band))
         figure = curves_figure(
             [Panel(curves, ylabel=MEASURES[measure])],
             columns=1,
             xlabel="answers",
             title=f"{MEASURES[measure].capitalize()} against answers",
-            subtitle=f"{len(found[0].values[measure])} simulated users, mean and standard error",
-            size=(5.0, 3.6),
+            subtitle=f"mean of {len(found[0].values[measure])} simulated users; shaded: standard error of random",
+            size=(5.6, 3.8),
             zero=False,
         )
         save_figure(figure, folder, name)
