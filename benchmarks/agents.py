@@ -99,6 +99,7 @@ class Size:
     answers: tuple[int, ...] = (6, 12, 24, 36)  # after which an estimate is judged: multiples of the six steps
     prompts: int = 1000  # on which it is judged
     pairs: int = 5000
+    others: bool = True  # the prior learns from other texts too, as by default
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: OPTIONS)  # of agents by name
 
 
@@ -107,6 +108,7 @@ QUICK = Size(
     answers=(6,),
     prompts=60,
     pairs=300,
+    others=False,
     options={
         **OPTIONS,
         "frank_wolfe": {**_DESIGN, "max_iterations": 5},
@@ -132,7 +134,8 @@ class World:
         self.encoder = MemoEncoder(load_encoder("minilm", cache=False))
         with closing(self.lanes(K)) as lanes:
             vocabulary, tokens = lanes.unwrapped.vocabulary, lanes.unwrapped.features
-        self.prior: TastePrior = make_prior("words", tokens, others=other_texts(vocabulary, self.encoder))
+        others = other_texts(vocabulary, self.encoder) if size.others else None
+        self.prior: TastePrior = make_prior("words", tokens, others=others)
         texts = random_prompts(vocabulary, size.prompts, generator(0, "judged"))
         self.prompts: Floats = self.encoder.encode(texts).astype(np.float64)
         pairs = generator(0, "pairs").integers(len(texts), size=(2 * size.pairs, 2))
