@@ -1,8 +1,8 @@
 """setuptools, also for a checkout without symbolic links, as git makes it on Windows.
 
-There ``edpbrl_gym/agents`` and ``edpbrl_gym/envs`` are small text files, and setuptools alone would leave both rooms out
-of the wheel without a word. So wheel and sdist are then built in a temporary copy, where they are folders. An editable
-installation needs no copy: ``edpbrl_gym/__init__.py`` finds the rooms beside the package.
+There ``edpbrl_gym/agents`` and ``edpbrl_gym/envs`` are small text files, and setuptools alone would leave both rooms
+out of the wheel without a word. So wheel and sdist are then built in a temporary copy, where they are folders. An
+editable installation needs no copy: ``edpbrl_gym/__init__.py`` finds the rooms beside the package.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from setuptools.build_meta import (  # noqa: F401
 )
 
 ROOMS = ("agents", "envs")
-_NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "runs", "site", "venv", "*.egg-info", "__pycache__", "_build")
+_NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "runs", "site", "venv", "*.egg-info", "__pycache__")
 
 
 @contextlib.contextmanager
 def rooms_as_folders() -> Iterator[None]:
-    """Work in the current folder, a checkout; or in a copy of it with folders in the place of links that are text files.
+    """Work in the current folder, a checkout; or in a copy of it with folders where it has text files for links.
 
     Raises:
         FileNotFoundError: If such a text file leads nowhere.
