@@ -144,9 +144,10 @@ def test_every_page_installs_by_the_name_of_the_package(page):
     text = page.read_text(encoding="utf-8").replace('\\"', '"').replace("\\n", "\n")  # a notebook is JSON
     if page.name in ("README.md", "CONTRIBUTING.md", "install.md"):
         text = re.sub(r'pip install (-q )?-c constraints\.txt -e "?\.(\[[a-zA-Z,]+\])?"?', "", text)
-        text = text.replace("pip install edpbrl_gym-", "").replace('pip install "edpbrl_gym-', "")
+        text = text.replace("pip install .`", "").replace('pip install "edpbrl_gym-', "")
     for arguments in installs(text):
-        assert re.fullmatch(r'"edpbrl-gym(\[[a-zA-Z,-]+\])?"( [\w-]+)*', arguments), f"{page.name}: {arguments}"
+        package = r'("edpbrl-gym\[[a-zA-Z,-]+\]"|edpbrl-gym)( [\w-]+)*'
+        assert re.fullmatch(f"(--no-index --find-links wheels )?{package}", arguments), f"{page.name}: {arguments}"
 
 
 @pytest.mark.parametrize(
