@@ -13,7 +13,6 @@ from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._compat import Need
 from edpbrl_gym.cli.console import bullet, output, quiet_libraries, shown
-from edpbrl_gym.experiments.demo_report import OURS, PAPER
 from edpbrl_gym.experiments.settings import DemoSettings
 
 __all__ = ["Demo", "run"]
@@ -80,6 +79,8 @@ def _default_folder(settings: DemoSettings) -> Path:
 
 
 def _tell(console: Any, step: str, facts: dict[str, Any]) -> None:
+    from edpbrl_gym.experiments.demo_report import OURS, PAPER
+
     if step == "vocabulary":
         text = f"{facts['tokens']} tokens in {len(facts['steps'])} steps ({', '.join(facts['steps'])})"
         bullet(console, "Words", f"{text}: {facts['prompts']:,} prompts.")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["DEMO", "run_demo"]
 
 _PAPER_OPTIONS = 4  # K of the paper's questions
-_DESIGN = {"criterion": "V", "regularization": 100.0}  # the paper's
+_DESIGN: dict[str, Any] = {"criterion": "V", "regularization": 100.0}  # the paper's
 _RIDGE = 1.0  # lambda of its estimate; with 100, as in the paper, more preferences were wrong on development sentences
 _SCALE = 20.0  # of the users' answers
 _CHECKPOINTS = 4  # points of a learning curve

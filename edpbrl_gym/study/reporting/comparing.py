@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.study.export_tables import StudyTables, first_of
+from edpbrl_gym.study.export_tables import StudyTables, first_of, seconds_of
 from edpbrl_gym.study.reporting.statistics import (
     Counted,
     Measured,
     difference_of_means,
     mean_of,
-    seconds_of,
     taking_part,
     wilson,
 )
