@@ -5,9 +5,14 @@ programs need, each imported when it is first used. Importing the package loads 
 numpy.
 """
 
+import os
+
 import gymnasium
 
 from edpbrl_gym._lazy import lazy_names
+
+if not os.path.isdir(os.path.join(__path__[0], "agents")) and __name__ == "edpbrl_gym":
+    __path__.append(os.path.dirname(__path__[0]))  # a checkout whose links are text files, as on Windows
 
 __version__ = "0.1.0"
 

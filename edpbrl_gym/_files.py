@@ -183,9 +183,6 @@ def replacing(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())  # the new name must not reach the disk before the contents
             if target.exists():
                 part.chmod(stat.S_IMODE(target.stat().st_mode))  # a private file stays private
-            if fcntl is None:
-                os.close(handle)  # Windows renames no open file
-                handle = -1
             os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -331,7 +328,10 @@ def _locked_part(target: Path, path: Path, *, folder: bool = False) -> tuple[Pat
                     return part, -1
                 handle = os.open(part, os.O_RDONLY)
             else:
-                handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+                handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+                if fcntl is None:  # Windows renames and removes no open file
+                    os.close(handle)
+                    return part, -1
         if _lock(handle) is not False and part.exists():
             return part, handle
         os.close(handle)  # another process removed it as a leftover before it was locked

@@ -4,6 +4,7 @@ With an address, the metadata gets the project's URLs, and the README's relative
 there, so that they work on a page of the package index. Without one, the build works too and links stay relative.
 
 python release/build.py --repository https://example.org/owner/name --out dist
+python release/build.py --repository https://example.org/owner/name --notes  # print the notes, build nothing
 """
 
 from __future__ import annotations
@@ -68,14 +69,28 @@ def version_of(place: Path) -> str:
     return match[1]
 
 
+def notes(changelog: str, version: str) -> str:
+    """What a version is in short: that section of its part of the changelog."""
+    found = re.search(rf"^## {re.escape(version)}\b.*?^### In short\n+(.*?)^##", changelog, flags=re.M | re.S)
+    if found is None or "\n## " in found[0]:
+        raise SystemExit(f'Expected a section "In short" of version {version} in CHANGELOG.md, found none')
+    return f"{found[1].strip()}\n\nEverything: [CHANGELOG.md](CHANGELOG.md).\n"
+
+
 def main() -> None:
     """Build into a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repository", help="address of the repository (without one, links stay relative)")
     parser.add_argument("--out", type=Path, default=Path("dist"), help="folder for the wheel and the sdist")
+    parser.add_argument("--notes", action="store_true", help="print the notes of the release instead")
     options = parser.parse_args()
     if options.repository is not None and not re.fullmatch(r"https://[^\s/]+/\S+[^/]", options.repository):
         parser.error(f"expected an address such as https://example.org/owner/name, got {options.repository!r}")
+    if options.notes:
+        version = version_of(ROOT)
+        text = notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
+        print(text if options.repository is None else absolute_links(text, options.repository, f"v{version}"), end="")
+        return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         copy_tracked(place)

@@ -130,6 +130,40 @@ def test_command_lines_that_do_not_run_are_found(text, said):
     assert said in str(refusal(words, complete=complete))
 
 
+def installs(text: str) -> list[str]:
+    """The arguments of each installation of this package that a page shows."""
+    found = re.findall(r"\bpip3? install ((?:[^&|;#`\n\"]|\"[^\"\n]*\")*)", text)
+    return [one.strip() for one in found if re.search(r"edpbrl|-e |(^| )\"?\.", one)]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(path for path in EXAMPLES if path.suffix in (".md", ".ipynb"))], ids=lambda page: page.name
+)
+def test_every_page_installs_by_the_name_of_the_package(page):
+    """As from an index; the README's commands, CONTRIBUTING.md and the page of all ways also say it for a clone."""
+    text = page.read_text(encoding="utf-8").replace('\\"', '"').replace("\\n", "\n")  # a notebook is JSON
+    if page.name in ("README.md", "CONTRIBUTING.md", "install.md"):
+        text = re.sub(r'pip install (-q )?-c constraints\.txt -e "?\.(\[[a-zA-Z,]+\])?"?', "", text)
+        text = text.replace("pip install .`", "").replace('pip install "edpbrl_gym-', "")
+    for arguments in installs(text):
+        package = r'("edpbrl-gym\[[a-zA-Z,-]+\]"|edpbrl-gym)( [\w-]+)*'
+        assert re.fullmatch(f"(--no-index --find-links wheels )?{package}", arguments), f"{page.name}: {arguments}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pip install optuna", []),
+        ('pip install -q -c constraints.txt -e ".[text]" && edpbrl demo', ['-q -c constraints.txt -e ".[text]"']),
+        ('(`pip install "edpbrl-gym[rl]"`)', ['"edpbrl-gym[rl]"']),
+        ("pip install edpbrl-gym[rl]  # why", ["edpbrl-gym[rl]"]),
+    ],
+)
+def test_installations_are_found(text, found):
+    """The test above can fail."""
+    assert installs(text) == found
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_lead_somewhere(page):
     for target, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)[^)]*\)", page.read_text(encoding="utf-8")):

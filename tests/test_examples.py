@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import runpy
 import sys
@@ -53,9 +55,35 @@ def run(monkeypatch, capsys):
 
 def test_every_example_is_run_here_and_listed():
     files = {path.name for path in EXAMPLES.glob("*.py")}
-    assert files == set(RUNS)
-    page = (EXAMPLES / "README.md").read_text()
-    assert all(f"`{name}`" in page for name in files)
+    assert files == set(RUNS) and [path.name for path in EXAMPLES.glob("*.ipynb")] == ["demo.ipynb"]
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in [*files, "demo.ipynb"])
+
+
+def test_the_notebook(tmp_path, monkeypatch, capsys):
+    """Its cells run in order, as a kernel runs them; the last expressions show posters; no outputs are stored."""
+    skip_without("text")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / "demo.ipynb").read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    shown = []
+    for number, cell in enumerate(cells, start=1):
+        code = ast.parse("".join(cell["source"]))
+        *statements, last = code.body
+        if not isinstance(last, ast.Expr):
+            statements, last = code.body, None
+        exec(compile(ast.Module(statements, []), f"cell {number}", "exec"), namespace)
+        if last is not None:
+            shown.append(eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), namespace))
+    pages = [value._repr_html_() for value in shown if value is not None]
+    assert len(pages) == 6 and all(page.count("<svg") == 4 for page in pages)
+    assert [page.count("crimson") for page in pages] == [0, 1, 0, 0, 0, 0]
+    said = capsys.readouterr().out
+    best, random = re.search(r"the best (\d\.\d+), random ones (\d\.\d+)", said).groups()
+    assert float(best) > float(random) + 0.05 and "20 answers" in said and re.search(r"likes: \w", said)
 
 
 def test_random_rollout(run):

@@ -238,3 +238,25 @@ def test_a_name_of_the_greatest_length_is_written_and_its_leftovers_go(tmp_path)
     assert len(left(tmp_path)) == 1  # that of the other name stays
     sweep(tmp_path)
     assert left(tmp_path) == [] and (tmp_path / long).read_text() == long and (tmp_path / other).read_text() == "new"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs a list of the process's open files")
+def test_where_there_are_no_locks_no_file_is_open_when_it_is_renamed_or_removed(tmp_path, monkeypatch):
+    """Windows renames and removes no open file; there are no locks there either."""
+    monkeypatch.setattr("edpbrl_gym._files.fcntl", None)
+
+    def open_files():
+        paths = Path("/proc/self/fd").iterdir()
+        return [target for path in paths if path.is_symlink() and (target := str(path.resolve())).endswith(".part")]
+
+    with replacing(tmp_path / "file") as part:
+        part.write_text("new", encoding="utf-8")
+        assert open_files() == []
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
+    with pytest.raises(RuntimeError, match="stopped"), replacing(tmp_path / "file"):
+        assert open_files() == []
+        raise RuntimeError("stopped")
+    with replacing_folder(tmp_path / "folder") as part:
+        (part / "one").write_text("1", encoding="utf-8")
+        assert open_files() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
