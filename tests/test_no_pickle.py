@@ -15,7 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("edpbrl_gym", "agents", "envs", "examples", "benchmarks")
 
 # who unpickles, and why that is right
-ALLOWED = {"edpbrl_gym/workers/cluster.py": "functions and results between a run and the workers of its own cluster"}
+ALLOWED = {
+    "edpbrl_gym/workers/cluster.py": "functions and results between a run and the workers of its own cluster",
+    "edpbrl_gym/workers/forked.py": "requests and answers between a process and those that it forked",
+    "edpbrl_gym/study/planning.py": "the prior that a server sends to the worker processes that it forked",
+}
 MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "pickle5", "jsonpickle", "yaml"}
 # calls that unpickle whatever their other arguments are
 CALLS = {"read_pickle", "to_pickle", "load_from_zip_file", "set_parameters", "load_replay_buffer", "Memory"}
