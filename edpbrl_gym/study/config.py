@@ -15,6 +15,7 @@ from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.exclusions import Exclusions
 from edpbrl_gym.study.forms.pages import Page
+from edpbrl_gym.study.own_photos import OwnPhotos
 from edpbrl_gym.study.recruitment import Recruitment
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class StudyConfig:
     minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
     recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
     exclusions: Exclusions = field(default_factory=Exclusions)  # who is left out when arms are compared
+    own_photos: OwnPhotos | None = None  # that participants hand in; None: none
 
     @property
     def database_url(self) -> str:
@@ -214,7 +216,8 @@ class StudyConfig:
         del document["recruitment"]["pay"]
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         more = {"pages": repr(self.pages), "messages": self.messages, "translations": self.translations}
-        document |= {name: value for name, value in {**more, "images": self.images}.items() if value and value != "()"}
+        more |= {"images": self.images, "own_photos": _plain(self.own_photos)}
+        document |= {name: value for name, value in more.items() if value and value != "()"}
         return document
 
 
