@@ -141,7 +141,7 @@ def test_one_new_database_is_opened_by_several_servers_at_once(url):
 def test_a_database_of_the_first_version_is_migrated_with_its_answers(store, url):
     person = enrol(store)
     with store.database.writing() as connection:  # back to the first revision
-        for table in ("posts", "oracles"):
+        for table in ("posts", "oracles", "photos"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX uq_participants_place"))
         for column in ("place", "pilot"):
