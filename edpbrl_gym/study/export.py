@@ -185,7 +185,8 @@ def export(
     ``options.csv`` for every option of a question that was answered, ``pairs.csv`` for every two of them that an answer
     orders, with scripts that fit a conditional logit (``export_scripts``),
     ``predictions.csv`` for every answer to a test question and what was known before it, ``crowd.csv`` for every item
-    of a pool that enough of those who finished were shown; ``own_photos.csv`` for every photo that was handed in; ``study.json`` has facts about the study; ``dictionary.csv``
+    of a pool that enough of those who finished were shown; ``own_photos.csv`` for every photo that
+    was handed in; ``study.json`` has facts about the study; ``dictionary.csv``
     gives the meaning of every column; ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl
     fit-population` read. `edpbrl report` makes a report of the folder. Times are relative to consent, so that no date
     is told; with ``identified``, ``identities.csv`` says who is who, and when, and ``photos/``

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,4 +36,8 @@ def write_photos(folder: Path, store: Store, records: Iterable[Record]) -> None:
         for number, one in enumerate(photos.of(record.participant.id), 1):
             jpeg = photos.jpeg(record.participant.id, one.key)
             if jpeg is not None:  # removed meanwhile
-                write_atomically(folder / f"{name}-{number}.jpg", lambda file, data=jpeg: file.write_bytes(data))
+                write_atomically(folder / f"{name}-{number}.jpg", partial(_write, jpeg))
+
+
+def _write(jpeg: bytes, file: Path) -> None:
+    file.write_bytes(jpeg)

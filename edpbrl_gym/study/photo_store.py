@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
-from sqlalchemy import delete as delete_rows
+from sqlalchemy import delete, func, insert, select, update
 
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.own_photos import OwnPhotos, Photo, RefusedPhotoError
@@ -94,14 +93,14 @@ class PhotoStore:
         with self._database.writing() as connection:
             _check_waits(locked(connection, participant))
             own = (photos.c.participant == participant, photos.c.key == key)
-            if connection.execute(delete_rows(photos).where(*own)).rowcount:
+            if connection.execute(delete(photos).where(*own)).rowcount:
                 add_event_row(connection, participant, "photo_removed", {})
 
     def decline(self, participant: int) -> None:
         """Store that a participant hands in no photos; those that there are go."""
         with self._database.writing() as connection:
             _check_waits(locked(connection, participant))
-            connection.execute(delete_rows(photos).where(photos.c.participant == participant))
+            connection.execute(delete(photos).where(photos.c.participant == participant))
             add_event_row(connection, participant, DECLINED, {})
 
     def rate(self, participant: int, ratings: Mapping[str, int]) -> None:

@@ -74,9 +74,8 @@ def show(request: PageRequest) -> Answer:
     if not _may_add(request):
         return _ask_ratings(request)
     if getattr(request.http.state, "too_large", False):
-        return _show(
-            request, status=413, notice=request.messages("photos_total", megabytes=_together(_settings(request)))
-        )
+        most = _together(_settings(request))
+        return _show(request, status=413, notice=request.messages("photos_total", megabytes=most))
     return _show(request)
 
 

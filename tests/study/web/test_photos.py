@@ -37,7 +37,7 @@ def photo(number: int = 0, size=(64, 48), kind: str = "JPEG", **options) -> byte
 
 
 def located(orientation: int = 6) -> bytes:
-    """A JPEG as a phone writes it: upright only with its orientation; place, time, device, a comment, XMP, a profile."""
+    """A JPEG as a phone writes it: turned by its orientation; with place, time, device, a comment, XMP, a profile."""
     exif = Image.Exif()
     exif[0x0112], exif[0x010F], exif[0x0132] = orientation, "SecretPhone", "2026:11:28 10:00:00"
     gps = exif.get_ifd(0x8825)
