@@ -297,12 +297,18 @@ def test_photos_go_when_their_owner_withdraws_and_nobody_adds_any_then(serve):
     person, other = arrived(served, "p1"), arrived(served, "p2")
     for one, number in ((person, 1), (other, 2)):
         hand_in(one, photo(number), photo(number + 10))
+    gone, _, kept, _ = stored(served)
+    store = PhotoStore(served.store.database)
+    key = store.of(1)[0].key
     person.get("/withdraw")
     person.post("/withdraw")
-    store = PhotoStore(served.store.database)
     assert store.of(1) == [] and len(store.of(2)) == 2
+    assert person.client.get(f"/photos/{key}.jpg").status_code == 404
     with pytest.raises(NotAskingError):  # one that was on its way
         store.add(1, photo_pages.reencoded(photo(3)), 4)
+    served.close()
+    left = b"".join(path.read_bytes() for path in Path(served.config.folder).glob("study.db*"))
+    assert gone[600:1000] not in left and kept[600:1000] in left
 
 
 def test_photos_go_with_their_owner_and_are_overwritten(serve):
@@ -314,8 +320,7 @@ def test_photos_go_with_their_owner_and_are_overwritten(serve):
         assert one.at == "/instructions"
         one.post("/instructions")
         one.play()
-    [first, *_] = stored(served)
-    [_, _, kept, _] = stored(served)
+    first, _, kept, _ = stored(served)
     address = f"/photos/{PhotoStore(served.store.database).of(1)[0].key}.jpg"
     assert person.client.get(address).status_code == 200
     served.store.delete(1)
