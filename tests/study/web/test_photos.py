@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from edpbrl_gym.study.config_reading import Mistakes, read_config
 from edpbrl_gym.study.export import export
+from edpbrl_gym.study.own_photos import reencoded
 from edpbrl_gym.study.photo_store import PhotoStore
 from edpbrl_gym.study.records import NotAskingError
 from edpbrl_gym.study.tables import photos
@@ -232,6 +233,29 @@ def test_only_posts_of_the_study_store_photos(serve):
     assert not stored(served)
 
 
+def test_damaged_forms_are_refused_and_store_no_damaged_photo(serve, monkeypatch):
+    served = serve(OWN)
+    person = arrived(served)
+    monkeypatch.setattr(guards.RateLimit, "allows", lambda self, name: True)
+    token = person.form("/photos")["fields"]["token"]
+    fields = [("token", "", token.encode()), ("agree", "", b"yes"), ("photos", '; filename="a.jpg"', photo(1, (8, 8)))]
+    parts = [
+        f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value + b"\r\n"
+        for name, more, value in fields
+    ]
+    whole = b"".join(parts) + b"--b--\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(150):
+        body = bytearray(whole)
+        for place in rng.integers(0, 320, rng.integers(1, 4)):  # among the names and boundaries
+            body[place] = rng.integers(0, 256)
+        cut_off = int(rng.integers(0, len(body))) if rng.random() < 0.3 else len(body)
+        seen.add(person.client.post("/photos", content=bytes(body[:cut_off]), headers=headers).status_code)
+    assert seen <= {200, 400, 403, 422} and {200, 400, 403} <= seen
+    assert set(stored(served)) <= {reencoded(photo(1, (8, 8))).jpeg}
+
+
 def test_a_study_without_the_table_has_no_such_pages(serve):
     served = serve()
     person = served.begin(PROLIFIC_PID="p1")
@@ -305,7 +329,7 @@ def test_photos_go_when_their_owner_withdraws_and_nobody_adds_any_then(serve):
     assert store.of(1) == [] and len(store.of(2)) == 2
     assert person.client.get(f"/photos/{key}.jpg").status_code == 404
     with pytest.raises(NotAskingError):  # one that was on its way
-        store.add(1, photo_pages.reencoded(photo(3)), 4)
+        store.add(1, reencoded(photo(3)), 4)
     served.close()
     left = b"".join(path.read_bytes() for path in Path(served.config.folder).glob("study.db*"))
     assert gone[600:1000] not in left and kept[600:1000] in left

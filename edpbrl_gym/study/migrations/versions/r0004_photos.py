@@ -27,7 +27,7 @@ def upgrade() -> None:
         sa.Column("added_at", sa.String(40), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_photos"),
         sa.UniqueConstraint("key", name="uq_photos_key"),
-        sa.UniqueConstraint("participant", "digest", name="uq_photos_participant"),
+        sa.UniqueConstraint("participant", "digest", name="uq_photos_participant_digest"),
         sa.ForeignKeyConstraint(["participant"], ["participants.id"], name="fk_photos_participant"),
         sqlite_autoincrement=True,
     )
