@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ def write_photos(folder: Path, store: Store, records: Iterable[Record]) -> None:
         name = pseudonym(store.secret, record.participant)
         for number, one in enumerate(photos.of(record.participant.id), 1):
             jpeg = photos.jpeg(record.participant.id, one.key)
-            if jpeg is not None:  # removed meanwhile
-                write_atomically(folder / f"{name}-{number}.jpg", partial(_write, jpeg))
+            if jpeg is not None:  # None: removed meanwhile
+                _write(folder / f"{name}-{number}.jpg", jpeg)
 
 
-def _write(jpeg: bytes, file: Path) -> None:
-    file.write_bytes(jpeg)
+def _write(path: Path, jpeg: bytes) -> None:
+    write_atomically(path, lambda file: file.write_bytes(jpeg))
