@@ -210,6 +210,9 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
         title = kind_of(arm.arm).title(arm.arm)
         bullet(console, "Arm", f"{arm.arm.name}: {title}, {arm.share:.0%} of the participants{first}")
     bullet(console, "Consent", f"version {config.consent_version}")
+    if (own := config.own_photos) is not None:
+        without = "who hands in none takes no part" if own.required else "or none"
+        bullet(console, "Own photos", f"{own.least} to {own.most}, {without}; consent version {own.version}")
     if (pay := config.recruitment.pay) is not None:
         hourly = 60 * pay.amount / plan.minutes
         bullet(console, "Pay", f"{pay.amount:.2f} {pay.currency}, {hourly:.2f} an hour at this duration")
@@ -341,14 +344,20 @@ def find_participant(store: Store, identifier: str) -> Participant:
 
 
 def _delete(options: StudyDelete) -> None:
+    from edpbrl_gym.reporting.statistics import plural
+
     _, store = open_study(options.folder)
+    from edpbrl_gym.study.photo_store import PhotoStore
+
     with closing(store):
         wanted = find_participant(store, options.participant)
-        answered = sum(answer is not None for _, answer in store.record(wanted.id).history)
+        answered = f"{sum(answer is not None for _, answer in store.record(wanted.id).history)} answers"
+        if photos := len(PhotoStore(store.database).of(wanted.id)):
+            answered += f" and {plural(photos, 'photo')}"
         if not options.yes:
-            raise UsageError(f"Expected --yes to delete a participant with {answered} answers for good; add it")
+            raise UsageError(f"Expected --yes to delete a participant with {answered} for good; add it")
         store.delete(wanted.id)
-    bullet(output(), "Deleted", f"a participant with {answered} answers; delete them from exports and backups too")
+    bullet(output(), "Deleted", f"a participant with {answered}; delete them from exports and backups too")
 
 
 _RUNS: dict[type, Any] = {

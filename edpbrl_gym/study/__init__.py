@@ -21,7 +21,8 @@ its visitor. What differs between arms only their kinds know (``arms``). In an a
 questions that count come from another process: a ``HumanOracle`` posts each as a row (``posts``) and polls for its
 answer; the two share nothing but the database, so both can be killed.
 Other questions are on pages (``forms``): what is answered on one is an event, and whether one is due follows from the
-events and the number of answers alone. Texts are Markdown (``prose``), in the languages of ``wording``.
+events and the number of answers alone. Photos that participants hand in (``own_photos``, ``photo_store``) are stored
+with their owner, and no question is asked about them. Texts are Markdown (``prose``), in the languages of ``wording``.
 Where an arm starts people from others, ``crowds`` notes who has finished, and fits what they said about the pool.
 ``style`` makes the last question, the learnt taste beside random prompts, in a thread of its own.
 ``planning`` says in which process questions that follow answers are chosen.

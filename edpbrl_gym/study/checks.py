@@ -21,6 +21,7 @@ __all__ = ["ArmPlan", "Plan", "examine"]
 _WORDS_PER_SECOND = 4.0  # silent reading of English, 238 words a minute (Brysbaert, 2019)
 _SECONDS_PER_PICTURE = 1.0  # an assumption, as is the next one
 _MINUTES_BEFORE = 2.0  # consent and instructions
+_SECONDS_PER_PHOTO = 20.0  # of one's own, to find, hand in and rate it
 
 
 @dataclass(frozen=True)
@@ -123,4 +124,6 @@ def _minutes(config: StudyConfig, questions: int, plans: list[ArmPlan]) -> float
         reading = sum(len(text.split()) for text in (page.text, *(one.text for one in page.questions)))
         once = reading / _WORDS_PER_SECOND + sum(one.seconds for one in page.questions)
         pages += once * page.times(config.most_choices)
+    if config.own_photos is not None:
+        pages += config.own_photos.least * _SECONDS_PER_PHOTO
     return _MINUTES_BEFORE + (questions * (options * looking + answering) + pages) / 60.0

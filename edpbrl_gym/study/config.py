@@ -16,6 +16,7 @@ from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.alerts import AlertsConfig
 from edpbrl_gym.study.exclusions import Exclusions
 from edpbrl_gym.study.forms.pages import Page
+from edpbrl_gym.study.own_photos import OwnPhotos
 from edpbrl_gym.study.recruitment import Recruitment
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class StudyConfig:
     recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
     exclusions: Exclusions = field(default_factory=Exclusions)  # who is left out when arms are compared
     alerts: AlertsConfig = field(default_factory=AlertsConfig)  # who is told when something breaks
+    own_photos: OwnPhotos | None = None  # that participants hand in; None: none
 
     @property
     def database_url(self) -> str:
@@ -216,7 +218,8 @@ class StudyConfig:
         del document["recruitment"]["pay"]
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         more = {"pages": repr(self.pages), "messages": self.messages, "translations": self.translations}
-        document |= {name: value for name, value in {**more, "images": self.images}.items() if value and value != "()"}
+        more |= {"images": self.images, "own_photos": _plain(self.own_photos)}
+        document |= {name: value for name, value in more.items() if value and value != "()"}
         return document
 
 

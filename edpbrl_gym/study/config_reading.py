@@ -37,6 +37,7 @@ from edpbrl_gym.study.config import (
 )
 from edpbrl_gym.study.exclusions import read_exclusions
 from edpbrl_gym.study.forms.reading import read_pages
+from edpbrl_gym.study.own_photos import OWN_PHOTOS, read_own_photos
 from edpbrl_gym.study.prose import image_name, images_of, wrong_image
 from edpbrl_gym.study.recruitment_reading import read_recruitment
 from edpbrl_gym.study.wording import read_messages, read_translations
@@ -261,8 +262,10 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
     arms = _arms(table, folder, questions)
     practice, checks = _practice(table.table("practice")), _checks(table.table("checks"), questions)
     total = questions.number + practice.questions + checks.number
-    pages = read_pages(table, reserved=TEXTS, total=total)
-    texts = _texts(folder, languages, [page.name for page in pages], mistakes)
+    own_photos = read_own_photos(table)
+    required = (*TEXTS, OWN_PHOTOS) if own_photos else TEXTS
+    pages = read_pages(table, reserved=required, total=total)
+    texts = _texts(folder, languages, required, [page.name for page in pages], mistakes)
     translations = read_translations(folder / "translations", languages, mistakes)
     written = [(str(folder / "texts" / f"{name}.txt"), text) for name, text in texts.items()]
     for page in pages:
@@ -299,6 +302,7 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         recruitment=read_recruitment(table, [arm.name for arm in arms]),
         exclusions=read_exclusions(table, checks),
         alerts=read_alerts(table),
+        own_photos=own_photos,
     )
     table.refuse_others()
     return config
@@ -445,11 +449,13 @@ def _database(table: Table) -> str | None:
     return url or None
 
 
-def _texts(folder: Path, languages: tuple[str, ...], pages: Sequence[str], mistakes: list[str]) -> dict[str, str]:
+def _texts(
+    folder: Path, languages: tuple[str, ...], required: Sequence[str], pages: Sequence[str], mistakes: list[str]
+) -> dict[str, str]:
     """The texts of all languages; what is missing is noted. A page has one where there is a file in any language."""
     found = {}
     own = [name for name in pages if any((folder / "texts").glob(f"{name}.*.txt"))]
-    for name in (*TEXTS, *own):
+    for name in (*required, *own):
         for language in languages:
             path = folder / "texts" / f"{name}.{language}.txt"
             try:

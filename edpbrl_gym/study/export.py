@@ -17,6 +17,7 @@ from edpbrl_gym.comparisons.delimited import write_csv
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.table import takes
 from edpbrl_gym.study.export_long import long_tables
+from edpbrl_gym.study.export_photos import photo_table, write_photos
 from edpbrl_gym.study.export_scripts import write_scripts
 from edpbrl_gym.study.export_tables import (
     ANSWERS,
@@ -184,10 +185,12 @@ def export(
     ``options.csv`` for every option of a question that was answered, ``pairs.csv`` for every two of them that an answer
     orders, with scripts that fit a conditional logit (``export_scripts``),
     ``predictions.csv`` for every answer to a test question and what was known before it, ``crowd.csv`` for every item
-    of a pool that enough of those who finished were shown; ``study.json`` has facts about the study; ``dictionary.csv``
+    of a pool that enough of those who finished were shown; ``own_photos.csv`` for every photo that
+    was handed in; ``study.json`` has facts about the study; ``dictionary.csv``
     gives the meaning of every column; ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl
     fit-population` read. `edpbrl report` makes a report of the folder. Times are relative to consent, so that no date
-    is told; with ``identified``, ``identities.csv`` says who is who, and when.
+    is told; with ``identified``, ``identities.csv`` says who is who, and when, and ``photos/``
+    has the photos.
 
     Raises:
         OSError: The folder holds something else, or can't be written.
@@ -197,10 +200,15 @@ def export(
             f"Expected a new folder or a former export at {out}, found something else; choose another"
         )
     tables, people = gather(store, materials, identified=identified, pilot=pilot, track=track)
-    columns, rows = page_table(of_study(store.records(), pilot=pilot), store.secret, materials.config)
+    records = of_study(store.records(), pilot=pilot)
+    columns, rows = page_table(records, store.secret, materials.config)
+    photos = {} if materials.config.own_photos is None else {"own_photos": photo_table(store, records)}
     with replacing_folder(out) as part:
         long = long_tables(tables, materials)
-        _write(part, tables, columns_of(tables.identities), long | ({"pages": (columns, rows)} if columns else {}))
+        pages = {"pages": (columns, rows)} if columns else {}
+        _write(part, tables, columns_of(tables.identities), long | pages | photos)
+        if photos and identified:
+            write_photos(part / "photos", store, records)
         write_scripts(part, *long["options"])
         _write_people(part / "comparisons", people, materials)
     total = sum(row["counts"] for row in tables.answers)

@@ -28,6 +28,7 @@ __all__ = [
     "PAGES",
     "PAIRS",
     "PARTICIPANTS",
+    "PHOTOS",
     "PREDICTIONS",
     "STUDY",
     "TAKING_PART",
@@ -80,7 +81,7 @@ _COLUMNS = _columns()
 PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
     _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
-OPTIONS, PAIRS = (_COLUMNS["who"] + _COLUMNS[name] for name in ("options", "pairs"))
+OPTIONS, PAIRS, PHOTOS = (_COLUMNS["who"] + _COLUMNS[name] for name in ("options", "pairs", "photos"))
 CROWD, IDENTITIES = _COLUMNS["crowd"], _COLUMNS["who"] + _COLUMNS["identities"]
 PAGES = _COLUMNS["who"]  # then those of the pages: see ``forms.export``
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")

@@ -20,7 +20,7 @@ from edpbrl_gym.study.records import (
     Timing,
     UnknownParticipantError,
 )
-from edpbrl_gym.study.tables import answers, counters, events, oracles, participants, posts, questions
+from edpbrl_gym.study.tables import answers, counters, events, oracles, participants, photos, posts, questions
 
 __all__ = [
     "CROWD",
@@ -162,7 +162,7 @@ def delete_participant(connection: Connection, participant: int) -> None:
         if others != crowd.detail["people"]:
             change = update(events).where(events.c.id == crowd.id)
             connection.execute(change.values(detail={**crowd.detail, "people": others}))
-    for table in (answers, questions, events, posts, oracles):
+    for table in (answers, questions, events, posts, oracles, photos):
         connection.execute(delete(table).where(table.c.participant == participant))
     connection.execute(delete(participants).where(participants.c.id == participant))
     counting = update(counters).where(counters.c.name == "deleted").values(value=counters.c.value + 1)

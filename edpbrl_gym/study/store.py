@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, exists, func, insert, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from edpbrl_gym.likelihood import Response
@@ -49,7 +49,7 @@ from edpbrl_gym.study.rows import (
     question_of,
     read_records,
 )
-from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, questions
+from edpbrl_gym.study.tables import answers, configs, counters, events, facts, participants, photos, questions
 
 __all__ = ["Store"]
 
@@ -470,8 +470,13 @@ def _digest(external: Mapping[str, str]) -> str | None:
 
 
 def _with_status(connection: Connection, row: Any, status: Status) -> Any:
-    """The row of a participant after a change of the status; whoever has given the place back has ended for good."""
+    """The row of a participant after a change of the status; whoever has given the place back has ended for good.
+
+    Their photos are deleted.
+    """
     if row.status == status or row.status in GIVES_BACK:
         return row
     add_event_row(connection, row.id, "status", {"from": row.status, "to": status})
+    if status in GIVES_BACK:
+        connection.execute(delete(photos).where(photos.c.participant == row.id))
     return changed(connection, row.id, {"status": status, **({"place": None} if status in GIVES_BACK else {})})

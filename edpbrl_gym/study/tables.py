@@ -10,10 +10,12 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
+    UniqueConstraint,
     false,
     text,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "metadata",
     "oracles",
     "participants",
+    "photos",
     "posts",
     "questions",
 ]
@@ -166,4 +169,21 @@ posts = Table(
     Column("step", Integer, nullable=False),
     Column("posted_at", String(40), nullable=False),
     Column("read_at", String(40)),  # when the oracle took the answer, which is final from then on
+)
+
+# handed in by participants (see ``own_photos``); they go with whom they belong to
+photos = Table(
+    "photos",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("participant", ForeignKey("participants.id"), nullable=False),
+    Column("key", String(40), nullable=False, unique=True),
+    Column("digest", String(64), nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("height", Integer, nullable=False),
+    Column("jpeg", LargeBinary, nullable=False),
+    Column("rating", Integer),  # from 1 to 5; null: not said
+    Column("added_at", String(40), nullable=False),
+    UniqueConstraint("participant", "digest"),
+    sqlite_autoincrement=True,
 )

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from edpbrl_gym._places import write_atomically
 from edpbrl_gym.study.config import CONFIG, TEXTS
+from edpbrl_gym.study.own_photos import OWN_PHOTOS
 
 __all__ = ["write_template"]
 
-_FILES = (*(f"texts/{name}.en.txt" for name in TEXTS), CONFIG)  # the last one makes the folder a study
+_FILES = (*(f"texts/{name}.en.txt" for name in (*TEXTS, OWN_PHOTOS)), CONFIG)  # the last one makes the folder a study
 
 
 def write_template(folder: Path) -> list[Path]:

@@ -11,7 +11,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import select, text
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.study.records import HistoryChangedError, Timing, UnknownParticipantError, UnknownQuestionError
+from edpbrl_gym.study.own_photos import Photo, RefusedPhotoError
+from edpbrl_gym.study.photo_store import PhotoStore
+from edpbrl_gym.study.records import (
+    HistoryChangedError,
+    NotAskingError,
+    Timing,
+    UnknownParticipantError,
+    UnknownQuestionError,
+)
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.tables import answers, events, metadata, participants, questions
 from tests.helpers.studies import ask
@@ -130,6 +138,32 @@ def test_deletion_deletes_all_rows_of_one_person(store, url):
         assert b"person-a" not in left and b"person-b" in left
 
 
+@pytest.mark.parametrize("status", ["withdrawn", "failed", "timed_out"])
+def test_photos_go_with_whoever_does_not_finish_and_with_the_deleted(store, status):
+    kept = PhotoStore(store.database)
+    people = [store.consent(enrol(store).id, "1") for _ in range(3)]
+    for person in people:
+        for number in range(3):
+            kept.add(person.id, Photo(b"%d of %d" % (number, person.id), 4, 3), most=3)
+        kept.add(person.id, Photo(b"0 of %d" % person.id, 4, 3), most=3)  # again
+        with pytest.raises(RefusedPhotoError):
+            kept.add(person.id, Photo(b"one too many", 4, 3), most=3)
+    first, second, third = people
+    kept.remove(third.id, kept.of(third.id)[1].key)
+    kept.remove(third.id, kept.of(first.id)[0].key)  # of somebody else
+    store.set_status(first.id, status)
+    store.delete(second.id)
+    assert kept.of(first.id) == kept.of(second.id) == []
+    keys = [one.key for one in kept.of(third.id)]
+    assert [kept.jpeg(third.id, key) for key in keys] == [b"%d of %d" % (number, third.id) for number in (0, 2)]
+    assert kept.jpeg(first.id, keys[0]) is None
+    kept.rate(third.id, {keys[1]: 5})
+    assert [one.rating for one in kept.of(third.id)] == [None, 5]
+    for change in (lambda: kept.add(first.id, Photo(b"late", 4, 3), most=3), lambda: kept.decline(first.id)):
+        with pytest.raises(NotAskingError):
+            change()
+
+
 def test_one_new_database_is_opened_by_several_servers_at_once(url):
     with ThreadPoolExecutor(3) as pool:
         stores = list(pool.map(Store, [url] * 3))
@@ -141,7 +175,7 @@ def test_one_new_database_is_opened_by_several_servers_at_once(url):
 def test_a_database_of_the_first_version_is_migrated_with_its_answers(store, url):
     person = enrol(store)
     with store.database.writing() as connection:  # back to the first revision
-        for table in ("posts", "oracles"):
+        for table in ("posts", "oracles", "photos"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX uq_participants_place"))
         for column in ("place", "pilot"):

@@ -24,7 +24,7 @@ from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import NotAskingError, UnknownParticipantError
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.watching import Watch
-from edpbrl_gym.study.web import form_pages, pages
+from edpbrl_gym.study.web import form_pages, pages, photos
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
 from edpbrl_gym.study.web.frame import StaticPages, preferred_language, see_other
@@ -67,6 +67,13 @@ _PERSONAL: list[tuple[str, str, Page]] = [
     ("POST", "/withdraw", pages.withdraw),
     ("GET", "/end", pages.end),
     ("POST", "/prefer", pages.prefer),
+]
+_PHOTOS: list[tuple[str, str, Page]] = [
+    ("GET", "/photos", photos.show),
+    ("POST", "/photos/remove", photos.remove),
+    ("POST", "/photos/next", photos.go_on),
+    ("POST", "/photos/decline", photos.decline),
+    ("POST", "/photos/rating", photos.rate),
 ]
 
 
@@ -140,7 +147,10 @@ def create_app(
 def _application(site: Site, others: list[Route]) -> Starlette:
     """The pages of a study, and other routes."""
     routes = [Route(path, _endpoint(site, page, method, False), methods=[method]) for method, path, page in _OPEN]
-    routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in _PERSONAL]
+    personal = _PERSONAL if site.config.own_photos is None else [*_PERSONAL, *_PHOTOS]
+    routes += [Route(path, _endpoint(site, page, method, True), methods=[method]) for method, path, page in personal]
+    if site.config.own_photos is not None:
+        routes += _photo_routes(site)
     application = Starlette(
         routes=[
             *routes,
@@ -155,14 +165,36 @@ def _application(site: Site, others: list[Route]) -> Starlette:
     return application
 
 
+def _photo_routes(site: Site) -> list[Route]:
+    """Those whose bodies, or answers, are photos."""
+
+    async def serve(page: Page, request: Request, form: dict[str, str]) -> Response:
+        return await to_thread.run_sync(_serve, site, page, request, form, "POST" if form else "GET", True)
+
+    take = photos.upload_endpoint(site, serve)
+
+    async def upload(request: Request) -> Response:
+        _check_origin(site, request)
+        return await take(request)
+
+    return [
+        Route("/photos", upload, methods=["POST"]),
+        Route("/photos/{key}.jpg", photos.photo_endpoint(site), methods=["GET"]),
+    ]
+
+
+def _check_origin(site: Site, request: Request) -> None:
+    if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
+        raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
+
+
 def _endpoint(site: Site, page: Page, method: str, personal: bool) -> Callable[[Request], Any]:
     """The endpoint of a page: who sent the request, whether it may be served, then the page in a worker thread."""
 
     async def endpoint(request: Request) -> Response:
         form: dict[str, str] = {}
         if method == "POST":
-            if is_cross_site(request.headers, [site.public_url] if site.public_url else []):
-                raise BadTokenError(f"Expected a post from a page of the study, got one from {_origin(request)}")
+            _check_origin(site, request)
             form = parse_form(await limited_body(request, MAX_PAGE if page is form_pages.send_page else MAX_BODY))
         threads = site.question_threads if page is pages.question else None
         response = await to_thread.run_sync(_serve, site, page, request, form, method, personal, limiter=threads)

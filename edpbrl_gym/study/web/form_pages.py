@@ -11,6 +11,7 @@ from starlette.responses import Response as Answer
 from edpbrl_gym.study.forms.kinds import NOT, Choice, Choices, LongText, Number, PageQuestion, Scale, ShortText
 from edpbrl_gym.study.forms.lists import sort_key
 from edpbrl_gym.study.forms.pages import CHECKED, Due, PageForm, due, due_among_choices, entries_of, read_form
+from edpbrl_gym.study.photo_store import photos_wait, ratings_wait
 from edpbrl_gym.study.web.forms import parse_timing
 from edpbrl_gym.study.web.frame import see_other
 from edpbrl_gym.study.web.site import PageRequest
@@ -47,8 +48,11 @@ class FieldView:
     problem: str  # why what was typed can't be taken; "": it can
 
 
-def due_page(request: PageRequest) -> Due | None:
-    """The page that the participant has to answer now; None: there is none."""
+def due_page(request: PageRequest, *, before_photos: bool = False) -> Due | None:
+    """The page that the participant has to answer now; None: there is none.
+
+    With ``before_photos`` only those that come before the photos of a participant's own.
+    """
     config, person = request.site.config, request.person
     if not config.pages or person.status not in ("consented", "asking", "finished"):
         return None
@@ -56,7 +60,11 @@ def due_page(request: PageRequest) -> Due | None:
     if person.status == "finished":
         return due(config.pages, "after", entries)
     if person.status == "consented" and not any(event["kind"] == "instructed" for event in events):
-        return due(config.pages, "start", entries) or due(config.pages, "instructions", entries)
+        first = due(config.pages, "start", entries)
+        photos = config.own_photos
+        if first is not None or before_photos or photos_wait(photos, events) or ratings_wait(photos, events):
+            return first
+        return due(config.pages, "instructions", entries)
     answered = sum(given is not None for _, given in request.site.store.history(person.id))
     return due_among_choices(config.pages, entries, answered, config.most_choices)
 

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ __all__ = [
     "Visitor",
     "is_cross_site",
     "limited_body",
+    "limited_chunks",
     "refuse",
 ]
 
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 MAX_BODY = 16 * 1024  # bytes; the largest form, a ranking of twelve, has about 600
 MAX_PAGE = 60 * 1024  # of a page with texts
 _BODY_TIME = 20.0  # seconds until it must have arrived
+_SLOWEST = 32 * 1024  # bytes a second of a body with files: each gives it a moment more
 _NAMES = 10_000  # visitors that a rate limit remembers
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -159,6 +161,32 @@ async def limited_body(request: Request, most: int = MAX_BODY) -> bytes:
     except TimeoutError:
         raise BrokenBodyError(f"Expected a form within {_BODY_TIME:g} s, got {len(body)} bytes of it") from None
     return bytes(body)
+
+
+async def limited_chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """The body of a request with files, piece by piece, at most so many bytes and not slower than ``_SLOWEST``.
+
+    A larger one is read to its end, up to twice the size, before it is refused: browsers that still send show no page.
+    """
+    received, began, stream = 0, time.monotonic(), request.stream()
+    while True:
+        left = began + _BODY_TIME + received / _SLOWEST - time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            break
+        except ClientDisconnect:
+            raise BrokenBodyError(f"Expected files, the connection ended after {received} bytes of them") from None
+        except TimeoutError:
+            raise BrokenBodyError(f"Expected files at a steady pace, got {received} bytes in time") from None
+        received += len(chunk)
+        if received > 2 * most:
+            break
+        if received <= most:
+            yield chunk
+    if received > most:
+        raise BodyTooLargeError(f"Expected files of at most {most} bytes together, got more")
 
 
 class RateLimit:

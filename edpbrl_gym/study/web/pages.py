@@ -25,6 +25,7 @@ from edpbrl_gym.study.web.form_pages import due_page
 from edpbrl_gym.study.web.forms import IncompleteAnswerError, parse_response, parse_timing
 from edpbrl_gym.study.web.frame import see_other
 from edpbrl_gym.study.web.guards import BadTokenError, Visitor, refuse
+from edpbrl_gym.study.web.photos import photos_due
 from edpbrl_gym.study.web.questions import left_in_words
 from edpbrl_gym.study.web.site import PageRequest
 from edpbrl_gym.study.web.views import GroupView, picture_addresses, view_groups, view_question
@@ -155,12 +156,15 @@ def instructions(request: PageRequest) -> Answer:
         return see_other("/end")
     if pending and due_page(request) is not None:
         return see_other("/page")
+    if pending and photos_due(request):
+        return see_other("/photos")
     return request.page("instructions.html", text_html=site.text("instructions", request.language), pending=pending)
 
 
 def pass_instructions(request: PageRequest) -> Answer:
     """The participant has read the instructions."""
-    if request.person.status == "consented" and not request.was_instructed and due_page(request) is None:
+    pending = request.person.status == "consented" and not request.was_instructed
+    if pending and due_page(request) is None and not photos_due(request):
         request.site.store.add_event(request.person.id, "instructed")
     return see_other("/question")
 

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
+from edpbrl_gym.study.photo_store import PhotoStore
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.tables import participants
 from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers import browser as browsers
 from tests.helpers.browser import PHONE, Reader
+from tests.helpers.picture_files import encoded, made_picture
 from tests.helpers.studies import CHECKED, SMALL
 from tests.helpers.study_server import listening
 
@@ -249,6 +251,38 @@ def test_pages_of_questions_are_like_the_others(look, language):
     page.locator(".problem").first.wait_for()
     check(reader)
     assert page.input_value("#q-age") == "old"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_of_own_photos_are_like_the_others(look, language, tmp_path):
+    reader = look(TEXT + '\n[own_photos]\nversion = "1"\nleast = 2\nmost = 3\n')
+    page = reader.page
+    reader.go(f"/?PROLIFIC_PID=one&lang={language}")
+    page.check("[name=agree]")
+    press(reader, "/photos")
+    check(reader)
+    files = [tmp_path / f"{number}.jpg" for number in range(3)]
+    for number, path in enumerate(files[:2]):
+        path.write_bytes(encoded(made_picture(number, (90 + 200 * number, 120)), "JPEG"))
+    files[2].write_bytes(b"no photo")
+    page.check("[name=agree]")
+    page.set_input_files("#photos", files)
+    page.click("form[enctype] button")
+    page.locator(".notice li").wait_for()
+    page.wait_for_function(DRAWN)
+    assert page.locator(".photos li").count() == 2
+    check(reader)
+    page.click("form[action='/photos/next'] button.primary")
+    page.locator(".points").first.wait_for()
+    page.wait_for_function(DRAWN)
+    check(reader)
+    page.click("button.primary")
+    page.locator(".problem").first.wait_for()
+    check(reader)
+    for points in page.locator(".points").all():
+        points.locator("label").nth(3).click()
+    press(reader, "/instructions")
+    assert [one.rating for one in PhotoStore(reader.served.store.database).of(1)] == [4, 4]
 
 
 @pytest.mark.parametrize("how", ["reload", "back", "lost"])
