@@ -13,9 +13,9 @@ model: it writes six words in edpbrl/TextGeneration-v0, and its answers are esti
 After 6, 12, 24 and 36 answers an estimate is judged on 1,000 random complete prompts of the vocabulary: the preference
 error is the share of 5,000 pairs of them that it orders wrongly, the regret the share of the attainable gain that is
 lost by taking what it says are the ten best. Users are sentences; newton's criterion and lambda were chosen on others
-(``--development``), the effort of deep and reinforce by the time it takes. An agent that does not adapt learns once, with seed 0, so the standard errors are over users and
-the draws of their questions, not over trainings; one that adapts is made anew for each user. Seconds are of the CPU,
-in one thread.
+(``--development``), the effort of deep and reinforce by the time it takes. An agent that does not adapt learns once,
+with seed 0, so the standard errors are over users and the draws of their questions, not over trainings; one that adapts
+is made anew for each user. Seconds are of the CPU, in one thread.
 """
 
 from __future__ import annotations
