@@ -26,7 +26,9 @@ from edpbrl_gym.study.tables import answers, events, participants
 from edpbrl_gym.study.web import create_app
 from tests.helpers.study_client import Person
 
-PEOPLE = int(os.environ.get("EDPBRL_TEST_PEOPLE", "9"))  # who finish, a multiple of three
+pytestmark = pytest.mark.needs("study", "text", "pictures", "experiments")
+
+PEOPLE = int(os.environ.get("EDPBRL_TEST_PEOPLE", "6"))  # who finish, a multiple of three
 RECRUITMENT = f"""[recruitment]
 platform = "prolific"
 redirect = true
@@ -91,7 +93,7 @@ def written(folder):
     text = re.sub(r"^\[recruitment\]$.*?^(?=# \[recruitment.arms\])", RECRUITMENT, text, flags=re.M | re.S)
     changes = {
         'vocabulary = "images"': 'vocabulary = "posters"',
-        "number = 30": "number = 4",
+        "number = 30": "number = 3",
         "repeated = 2": "repeated = 1",
         "test = 4": "test = 2",
         "style = 4": "style = 2",
@@ -103,7 +105,7 @@ def written(folder):
         text = text.replace(old, new)
     text = re.sub(r'^\[\[arms\]\]\nname = "adaptive".*?^(?=# \[\[arms\]\])', ARMS, text, count=1, flags=re.M | re.S)
     path.write_text(text.replace("\n[checks]", f"{PAGES}\n[checks]"), encoding="utf-8")
-    edpbrl("design", "--vocabulary", "posters", "--feedback", "prompt", "--episodes", 4, "--out", folder / "design")
+    edpbrl("design", "--vocabulary", "posters", "--feedback", "prompt", "--episodes", 3, "--out", folder / "design")
     shutil.copy(folder / "design" / "questions.csv", folder / "questions.csv")
     return folder
 
@@ -192,7 +194,7 @@ BACK = "https://app.prolific.com/submissions/complete?cc="
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder after PEOPLE have finished; five are screened out, one falls asleep, nine find it full."""
+    """The folder after PEOPLE have finished; two are screened out, one falls asleep, three find it full."""
     folder = written(tmp_path_factory.mktemp("whole") / "study")
     edpbrl("study", "check", folder)
     edpbrl("study", "preregister", folder)
@@ -200,7 +202,7 @@ def folder(tmp_path_factory):
     server = Served(folder)
     crowd = Crowd(server)
     try:
-        for number in range(5):
+        for number in range(2):
             assert f"{BACK}SCREENED" in crowd.begins(f"screened-{number}", sees=1).page.text
         sleeper = crowd.begins("sleeper")
         assert sleeper.at == "/question"
@@ -210,7 +212,7 @@ def folder(tmp_path_factory):
         assert "FULL" in crowd.arrives("early").page.text  # the sleeper's place is taken
         silent(server.store, "sleeper", 31)
         assert f"{BACK}C0MPLETE" in crowd.finishes("successor").page.text
-        for number in range(8):
+        for number in range(2):
             assert "FULL" in crowd.arrives(f"late-{number}").page.text
         assert "TIMEDOUT" in sleeper.get("/question").text
     finally:
@@ -228,7 +230,7 @@ def exported(folder, tmp_path_factory):
 
 def test_everybody_is_counted_where_they_ended(exported):
     people = pandas.read_csv(exported / "participants.csv")
-    assert people["status"].value_counts().to_dict() == {"finished": PEOPLE, "failed": 5, "timed_out": 1}
+    assert people["status"].value_counts().to_dict() == {"finished": PEOPLE, "failed": 2, "timed_out": 1}
     arms = people[people["status"] == "finished"]["arm"].value_counts()
     assert set(arms) == {PEOPLE // 3}  # blocks count people who finish
     identities = pandas.read_csv(exported / "identities.csv")
@@ -244,6 +246,8 @@ def test_the_export_is_read_by_pandas_and_by_r(exported):
     assert counted.groupby("question").size().eq(4).all() and counted["participant"].nunique() >= PEOPLE
     pairs = pandas.read_csv(exported / "pairs.csv")
     assert (pairs["chosen"] != pairs["rejected"]).all()
+    if PEOPLE < 15:
+        pytest.skip("too few answers for a fit: set EDPBRL_TEST_PEOPLE to 15 or more")
     subprocess.run([sys.executable, exported / "logit.py"], check=True, capture_output=True)
     python = pandas.read_csv(next(exported.glob("logit_*.csv")))
     if shutil.which("Rscript") is None:
