@@ -198,7 +198,8 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
         bullet(console, "Ends early", f"when sure (accuracy {questions.stopping.target:.0%}), after "
                f"{questions.stopping.minimum} answers or more")  # fmt: skip
     bullet(console, "Options", f"{questions.options} ({questions.feedback}), answered by {questions.format}")
-    bullet(console, "Vocabulary", f"{questions.vocabulary}: {sum(materials.vocabulary.sizes)} tokens")
+    bullet(console, "Vocabulary", f"{questions.vocabulary}: {sum(materials.vocabulary.sizes)} "
+           f"{'pictures' if questions.vocabulary.startswith('folder:') else 'tokens'}")  # fmt: skip
     bullet(console, "Pictures", "none, options are texts" if config.pictures is None else config.pictures.renderer)
     if plan.pictures is not None:
         known, missing = plan.pictures
@@ -221,7 +222,7 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     for name, text in _recruitment(config.recruitment):
         bullet(console, name, text)
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")
-    for note in plan.notes:
+    for note in plan.notes or ["nothing"]:
         bullet(console, "Left to do", note)
 
 

@@ -103,7 +103,8 @@ def _untranslated(config: StudyConfig, materials: Materials, mistakes: list[str]
                 path = config.folder / "translations" / f"{language}.csv"
                 mistakes.append(f"{path}: expected a token, or a text of a page, got the unknown {text!r}; {remedy}")
         shown = config.shown_in(language)
-        missing = [text for text in own if text not in shown]
+        of_instruments = {text for page in config.pages for text in page.translations.get(language, {})}
+        missing = [text for text in own if text not in shown and text not in of_instruments]
         if missing and (language != config.languages[0] or language in config.translations):
             found.append((language, len(missing), missing[0]))
     return tuple(found)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,9 @@ class Database:
             engine = create_engine(self.url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20)
             event.listen(engine, "connect", self._check_identity)
             return engine
+        if self.url.database not in (None, "", ":memory:"):
+            with suppress(OSError):  # what is there stays; what can't be made is said by who connects
+                os.close(os.open(str(self.url.database), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for its owner
         engine = create_engine(self.url, hide_parameters=True, connect_args={"timeout": _PATIENCE})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)

@@ -62,7 +62,23 @@ def test_check_says_what_is_left_to_do(folder, capsys):
     assert "texts/consent.en.txt is not finished: (Write here who runs" in " ".join(capsys.readouterr().out.split())
     consent.write_text(consent.read_text(encoding="utf-8").partition("(Write here")[0] + "We do.", encoding="utf-8")
     assert main(["study", "check", str(folder)]) == 0
-    assert "Left to do" not in capsys.readouterr().out
+    assert re.search(r"Left to do +nothing", capsys.readouterr().out)
+
+
+@pytest.mark.needs("study", "text", "pictures")
+def test_check_says_which_texts_of_the_template_do_not_fit(tmp_path, capsys):
+    folder = tmp_path / "new"
+    assert main(["study", "init", str(folder)]) == 0
+    for name in ("consent", "instructions", "thanks"):
+        (folder / "texts" / f"{name}.de.txt").write_bytes((folder / "texts" / f"{name}.en.txt").read_bytes())
+    text = (folder / "study.toml").read_text(encoding="utf-8").replace('languages = ["en"]', 'languages = ["de"]')
+    text = text.replace("# [pictures]", "[pictures]").replace('# renderer = "posters"', 'renderer = "posters"')
+    text = text.replace('vocabulary = "images"', 'vocabulary = "posters"').replace("test = 4", "test = 0")
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    assert main(["study", "check", str(folder)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the page 'understood' is still the template's, in English; write it in de" in printed
+    assert "texts/instructions.de.txt speaks of descriptions" in printed
 
 
 PEOPLE = 6
