@@ -24,6 +24,7 @@ from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
 from edpbrl_gym.reporting.statistics import bracket, plural
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.export_tables import StudyTables
+from edpbrl_gym.study.reporting.arm_test import section_of_tests
 from edpbrl_gym.study.reporting.comparing import MEASURES, Compared, compare_arms
 from edpbrl_gym.study.reporting.statistics import STATUSES, Counted, Measured, count_statistics
 
@@ -194,7 +195,7 @@ def make_report(tables: StudyTables) -> Report:
     sections += [Text(_agreement(counted, tables.study), "Agreement"), *_crowd(tables)]
     if any(compared.finished.values()):
         sections += [Picture("arms", "The arms with their intervals", arms_figure(compared)), arms]
-        sections += [_differences_table(compared)]
+        sections += [_differences_table(compared), *section_of_tests(tables, compared.arms)]
         if any(len(curve.after) > 1 for curve in compared.curves.values()):
             caption = "Predictions of the test answers against the answers that they are made from"
             sections.append(Picture("learning", caption, learning_figure(compared)))
