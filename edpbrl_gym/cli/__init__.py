@@ -43,6 +43,7 @@ from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit, StudyReport
 from edpbrl_gym.cli.study_draw import StudyDraw
+from edpbrl_gym.cli.study_power import StudyPower
 from edpbrl_gym.cli.study_replay import StudyReplay
 from edpbrl_gym.cli.study_serve import StudyServe
 from edpbrl_gym.cli.synthetic import Synthetic
@@ -98,6 +99,7 @@ class Study:
         OmitSubcommandPrefixes[
             Annotated[StudyInit, subcommand("init")]
             | Annotated[StudyCheck, subcommand("check")]
+            | Annotated[StudyPower, subcommand("power")]
             | Annotated[StudyDraw, subcommand("draw")]
             | Annotated[StudyServe, subcommand("serve")]
             | Annotated[StudyExport, subcommand("export")]

@@ -2,31 +2,32 @@
 
 They answer by the model of the study: a taste is drawn from the population of an arm, else from the prior of
 `edpbrl estimate`, and answers are drawn by the likelihood of the answer format. Everybody is asked many test questions,
-of which no estimate learns, so that a few people say how arms differ at any number of them.
+of which no estimate learns, so that a few people say how arms differ at any number of them. The n-th person of each arm
+has the same taste, and gives the same answers to the test questions: so fewer people say how the arms differ.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import NAMED_PRIORS, StudyConfig
 from edpbrl_gym.study.export import gather
-from edpbrl_gym.study.export_tables import StudyTables
+from edpbrl_gym.study.export_tables import StudyTables, pseudonym
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import Participant
 from edpbrl_gym.study.recruitment import Recruitment
 from edpbrl_gym.study.store import Store
+from edpbrl_gym.vocabulary import SEPARATOR
 
 __all__ = ["SimulatedPeople", "simulate", "simulated_config", "tastes_of"]
 
@@ -64,8 +65,8 @@ def simulated_config(config: StudyConfig, database: Path, *, test: int | None = 
     for arm in config.arms:
         if kind_of(arm).posted:
             raise ValueError(
-                f"Expected arms that choose questions themselves, those of {arm.name!r} come from HumanOracle; simulate "
-                "that arm with a planner"
+                f"Expected arms that choose questions themselves, those of {arm.name!r} come from HumanOracle; "
+                "simulate that arm with a planner"
             )
     checks = config.checks if test is None else replace(config.checks, test=test)
     return replace(
@@ -91,15 +92,22 @@ class _PatientQueue(StudyQueue):
         pass
 
 
+def _alone(name: str, total: int, steps: Iterable[Any]) -> Iterable[Any]:
+    return steps
+
+
 def simulate(
-    materials: Materials, who: SimulatedPeople, *, track: Track = lambda _name, _total, steps: steps
-) -> StudyTables:
+    materials: Materials, who: SimulatedPeople, *, track: Track = _alone
+) -> tuple[StudyTables, dict[str, int]]:
     """Let people take part, those who have not finished yet in the study's database, and gather the tables.
 
     Args:
         materials: Of a ``simulated_config``.
         who: The people; the same in every call on a database, but for a larger number.
         track: Wraps the people while they answer, and while they are estimated: name, number, steps.
+
+    Returns:
+        The tables, and the number of each person's taste.
 
     Raises:
         ValueError: The database holds another study, or people of another scale or seed.
@@ -109,26 +117,29 @@ def simulate(
         said = json.dumps({"scale": who.scale, "seed": who.seed})
         known = store.claim("simulated people", said)
         if known != said:
-            raise ValueError(f"Expected the people simulated before in {store.database.name}, {known}, got {said}")
+            raise ValueError(f"Expected the people who were simulated there before, {known}, got {said}")
         total = who.people * sum(arm.weight for arm in config.arms)
+        tastes: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         with closing(_PatientQueue(config, store, materials)) as queue:
             for number in track("People", total, range(total)):
-                _take_part(queue, number, who)
+                person = queue.enrol({"participant": f"simulated {number}"})
+                taste = tastes[pseudonym(store.secret, person)] = seen[person.arm]
+                seen[person.arm] += 1
+                _take_part(queue, person, taste, who)
         tables, _ = gather(store, materials, track=lambda records: track("Estimates", len(records), records))
-    return tables
+    return tables, tastes
 
 
-def _take_part(queue: StudyQueue, number: int, who: SimulatedPeople) -> None:
+def _take_part(queue: StudyQueue, person: Participant, taste: int, who: SimulatedPeople) -> None:
     materials = queue.materials
-    person = queue.enrol({"participant": f"simulated {number}"})
     if person.status == "enrolled":
         person = queue.consent(person)
-    if person.status == "finished":
-        return
     prior, _ = tastes_of(materials)
     start = materials.once("simulated tastes", prior.start)
-    theta = who.scale * start.draws(1, generator(who.seed, "simulated taste", number))[0]
+    theta = who.scale * start.draws(1, generator(who.seed, "simulated taste", taste))[0]
     while (question := queue.next_question(person)) is not None:
-        rng = generator(who.seed, "simulated answer", number, question.number)
+        about = SEPARATOR.join(question.texts) if question.kind == "test" else str(question.number)
+        rng = generator(who.seed, "simulated answer", taste, question.kind, about)
         options = prior.feature_map(materials.encoder.encode(question.texts))
         queue.answer(person, question.key, materials.model.sample(options[None], theta, rng.random(1))[0])

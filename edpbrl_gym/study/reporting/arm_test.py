@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -35,8 +35,10 @@ __all__ = [
     "Parts",
     "Tested",
     "arm_tests",
+    "compare_paired",
     "compare_values",
     "detectable",
+    "p_text",
     "people_needed",
     "power_of",
     "section_of_tests",
@@ -79,12 +81,15 @@ def tested_answers(tables: StudyTables) -> Iterator[Tested]:
         yield Tested(row["participant"], question, row["after"], bool(row["last"]), hit, log)
 
 
-def values_of(tables: StudyTables, *, after: int | None = None) -> dict[str, Floats]:
+def values_of(
+    tables: StudyTables, *, after: int | None = None, order: Mapping[str, int] | None = None
+) -> dict[str, Floats]:
     """The log-likelihoods of those who finished, by arm, (people, questions); NaN where one can't tell.
 
     Args:
         tables: Of a study.
         after: Predictions after so many answers, without people who have no such prediction; None: after all.
+        order: Number of each person, by which the rows of an arm are ordered; None: by pseudonym.
     """
     arms = {row["participant"]: row["arm"] for row in tables.participants if row["status"] == "finished"}
     found: dict[str, dict[str, dict[tuple[str, ...], float]]] = defaultdict(lambda: defaultdict(dict))
@@ -93,7 +98,12 @@ def values_of(tables: StudyTables, *, after: int | None = None) -> dict[str, Flo
             found[arms[one.participant]][one.participant][one.question] = one.log
     questions = sorted({question for people in found.values() for given in people.values() for question in given})
     return {
-        arm: np.array([[given.get(question, math.nan) for question in questions] for given in people.values()])
+        arm: np.array(
+            [
+                [given.get(question, math.nan) for question in questions]
+                for name, given in sorted(people.items(), key=lambda one: one[0] if order is None else order[one[0]])
+            ]
+        )
         for arm, people in found.items()
     }
 
@@ -116,6 +126,7 @@ class ArmTest:
     difference: float  # mean of the other minus mean of the first
     low: float  # ends of its interval
     high: float
+    error: float  # standard error of the difference
     p: float  # of no difference, of this comparison alone
     people: tuple[int, int]  # in the first arm and the other one
     questions: int  # number of test questions
@@ -167,7 +178,32 @@ def compare_values(first: Floats, other: Floats, *, names: tuple[str, str] = (""
         answers=(measured[0].answers, measured[1].answers),
         questions=max(0.0, float(found.questions[0]) - noise) * questions,
     )
-    return ArmTest(names[0], names[1], difference, difference - half, difference + half, p, people, questions, parts)
+    return ArmTest(
+        names[0],
+        names[1],
+        difference,
+        difference - half,
+        difference + half,
+        math.sqrt(variance),
+        p,
+        people,
+        questions,
+        parts,
+    )
+
+
+def compare_paired(first: Floats, other: Floats, *, names: tuple[str, str] = ("", "")) -> ArmTest:
+    """As ``compare_values``, where the n-th row of each arm is of the same simulated person, without missing values.
+
+    Difference, error and the questions' part are then those of the paired differences, which vary less.
+    """
+    test, differences = compare_values(first, other, names=names), other - first
+    one, count = _of_arm(differences), len(differences)
+    varying = float(one.means.var(ddof=1)) / test.questions
+    error = math.sqrt(one.people + max(0.0, varying - one.noise))
+    half = error * float(stdtrit(min(count, test.questions) - 1, 0.975))
+    parts = replace(test.parts, questions=max(0.0, varying - one.noise) * test.questions)
+    return replace(test, low=test.difference - half, high=test.difference + half, error=error, p=math.nan, parts=parts)
 
 
 class _OfArm(NamedTuple):
