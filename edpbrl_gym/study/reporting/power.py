@@ -187,7 +187,8 @@ def _how(tests: list[ArmTest], assumed: Assumed, level: float) -> list[str]:
     people, asked = tests[0].people[0], tests[0].questions
     lines = [
         f"{people} people of each arm took part in the study's own queue. Their tastes are draws from "
-        f"{assumed.tastes}, their answers those of its answer format at a scale of {assumed.scale:g} (--scale; less is more noise).",
+        f"{assumed.tastes}, their answers those of its answer format at a scale of {assumed.scale:g} (--scale; less "
+        "is more noise).",
         f"Each was asked {asked} test questions, so that the variances of people, answers and questions are known for "
         "any number of them. Power is that of the report's test of arms, which takes people and test questions as "
         "drawn at random, on studies drawn with these variances.",

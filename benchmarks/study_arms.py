@@ -1,0 +1,210 @@
+"""How often the test of arms errs, and whether it finds differences as often as planned: docs/study-results.md.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.study_arms --studies 500
+
+Each study has its own seed, so its own test questions, people and questions. A small vocabulary (three steps of six
+tokens, d = 10) makes people cheap; all else is what a study does: its schedule, planners, estimates and tables, with
+answers by the multinomial logit at tastes of the prior. Studies without a difference have two arms (or three) that ask
+random questions, 8 of each person, with 4 test questions; the share of them in which the test finds one at p < .05 is
+its type I error, in brackets with Wilson's 95% interval. Studies with a difference have an arm with fixed questions
+about one step in place of the second one: `edpbrl study power` predicts their power from simulated people of its own
+(``simulate``), before the studies are made. The last table is of made values, skewed like log-likelihoods, where arms
+do differ from question to question but not on average.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import make_parser, show
+from edpbrl_gym._seeds import generator
+from edpbrl_gym.features import save_precomputed
+from edpbrl_gym.reporting.statistics import bracket
+from edpbrl_gym.reporting.tables import TextTable
+from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.config_reading import read_config
+from edpbrl_gym.study.export import Predictor, comparisons_of
+from edpbrl_gym.study.export_tables import StudyTables, facts_of, pseudonym, tables_of
+from edpbrl_gym.study.materials import Materials
+from edpbrl_gym.study.records import Participant, Record, StoredAnswer, StoredQuestion, Timing
+from edpbrl_gym.study.reporting.arm_test import arm_tests, compare_values, power_of, values_of
+from edpbrl_gym.study.reporting.power import expected_differences
+from edpbrl_gym.study.reporting.statistics import wilson
+from edpbrl_gym.study.schedule import arm_of, choose, schedule
+from edpbrl_gym.study.simulated import SimulatedPeople, simulate, simulated_config
+from edpbrl_gym.study.template import write_template
+from edpbrl_gym.study.visits import Visit
+
+STEPS, TOKENS, DIMENSION = 3, 6, 10
+NUMBER, TEST = 8, 4
+LEVEL = 0.05
+_STUDY = f"""
+title = "Arms"
+[consent]
+version = "1"
+[questions]
+vocabulary = "words"
+encoder = "precomputed:{{encoder}}"
+options = 4
+number = {NUMBER}
+[practice]
+questions = 0
+[checks]
+attention = 0
+repeated = 0
+test = {TEST}
+"""
+_ARM = '[[arms]]\nname = "{name}"\nplanner = "{planner}"\n'
+
+
+def write_study(folder: Path, arms: str) -> StudyConfig:
+    """Write a study about a small vocabulary with these arms, and its embeddings."""
+    write_template(folder)
+    (folder / "words").mkdir()
+    rng = np.random.default_rng(0)
+    words = [[f"{'abc'[step]}{token}" for token in range(TOKENS)] for step in range(STEPS)]
+    vectors = {word: rng.normal(size=DIMENSION) for step in words for word in step}
+    for step, tokens in enumerate(words):
+        (folder / "words" / f"{step}.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    rows = dict(vectors)
+    for tokens in itertools.product(*words):
+        rows[", ".join(tokens)] = np.sum([vectors[word] for word in tokens], axis=0) + 0.3 * rng.normal(size=DIMENSION)
+    save_precomputed(folder / "rows.npz", list(rows), np.stack([row / np.linalg.norm(row) for row in rows.values()]))
+    with (folder / "fixed.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["question", "option", "prompt"])
+        for question in range(NUMBER):
+            for option, token in enumerate(rng.permutation(TOKENS)[:4].tolist(), start=1):
+                writer.writerow([question + 1, option, f"a0, b0, c{token}"])
+    text = _STUDY.format(encoder=folder / "rows.npz") + arms
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    return read_config(folder)
+
+
+def study_of(materials: Materials, people: int) -> StudyTables:
+    """The tables of a study in which so many people of each arm finish."""
+    config = materials.config
+    prior = materials.once("benchmark prior", lambda: materials.estimate_prior(materials.tokens, materials.others))
+    start = materials.once("benchmark tastes", prior.start)
+    predictor, records, predictions = Predictor(materials), [], []
+    for number in range(people * len(config.arms)):
+        arm = arm_of(config.arms, number, config.seed)
+        who = Participant(number, number, str(number), {}, arm.name, "en", "1", None, "finished", "", number, False)
+        theta = start.draws(1, generator(config.seed, "taste", number))[0]
+        rng, visit, history = generator(config.seed, "answers", number), Visit(materials, who, arm), []
+        for slot in schedule(config, number):
+            chosen = choose(materials, who, slot, history, visit.choose)
+            row = number * 1000 + len(history)
+            question = StoredQuestion(
+                row, len(history), chosen.kind, chosen.tokens, chosen.texts, chosen.positions, "", None, None, "", None,
+                False,
+            )  # fmt: skip
+            options = prior.feature_map(materials.encoder.encode(chosen.texts))[None]
+            told = materials.model.sample(options, theta, rng.random(1))[0]
+            history.append((question, StoredAnswer(row, row, told, "", Timing(), "", "")))
+        records.append(record := Record(who, history, []))
+        name = pseudonym("", who)
+        predictions += predictor.rows(name, record, comparisons_of(name, record, materials))
+    return tables_of(records, "", facts_of(config, deleted=0), predictions=predictions)
+
+
+def studies(config: StudyConfig, count: int, people: int) -> Iterator[StudyTables]:
+    """So many studies, each with a seed of its own."""
+    materials = Materials(config)
+    for seed in range(count):
+        yield study_of(materials.copied(replace(config, seed=seed)), people)
+
+
+def share(found: list[bool]) -> str:
+    """A share with Wilson's interval."""
+    return f"{np.mean(found):.3f} {bracket(*wilson(sum(found), len(found)), '.3f')}"
+
+
+def errors(folder: Path, count: int, people: int, arms: int) -> list[str]:
+    """A row: the type I error of studies with so many arms alike; the first p where there are three is corrected."""
+    text = "".join(_ARM.format(name=f"random {arm}", planner="random") for arm in range(arms))
+    config = write_study(folder, text)
+    names = [arm.name for arm in config.arms]
+    tests = [arm_tests(values_of(tables), names) for tables in studies(config, count, people)]
+    alone = [one[0].p < LEVEL for one in tests]
+    together = [min(test.corrected for test in one) < LEVEL for one in tests]
+    return [f"{arms} arms", str(people), str(TEST), share(together), share(alone)]
+
+
+def power(folder: Path, count: int, people: list[int], simulated: int) -> list[list[str]]:
+    """Rows: the power that was predicted, and that of so many studies."""
+    text = _ARM.format(name="random", planner="random")
+    text += _ARM.format(name="fixed", planner="questions") + 'file = "fixed.csv"\n'
+    config = write_study(folder, text)
+    planned = simulated_config(config, folder / "simulated.db", test=64)
+    tables, tastes = simulate(Materials(planned), SimulatedPeople(simulated))
+    expected = expected_differences(tables, tastes)[NUMBER][0]
+    print(f"Expected difference {expected.difference:+.3f}, error {expected.error:.3f}; {expected.parts}")
+    found: dict[int, list[bool]] = {number: [] for number in people}
+    differences = []
+    names = [arm.name for arm in config.arms]
+    for study in studies(config, count, max(people)):
+        values = values_of(study)
+        differences.append(arm_tests(values, names)[0].difference)
+        for number in people:
+            found[number].append(compare_values(values["random"][:number], values["fixed"][:number]).p < LEVEL)
+    print(f"Difference in the studies: {np.mean(differences):+.3f}, error {np.std(differences) / count**0.5:.3f}")
+    return [
+        ["random, fixed", str(number), str(TEST), f"{power_of(expected.parts, expected.difference, number, TEST):.3f}",
+         share(found[number])]
+        for number in people
+    ]  # fmt: skip
+
+
+def made(count: int) -> list[list[str]]:
+    """Rows: the type I error on made values, exponential around people, questions and the arms' questions."""
+    rng, rows = np.random.default_rng(0), []
+    for people, questions, varying in itertools.product((15, 50), (4, 12), (0.0, 0.1, 0.3)):
+        found = []
+        for _ in range(count):
+            first, other = (
+                0.3 * (1 - rng.exponential(size=(people, 1)))
+                + varying * rng.normal(size=questions)
+                + 1 - rng.exponential(size=(people, questions))
+                for _ in range(2)
+            )  # fmt: skip
+            found.append(compare_values(first, other).p < LEVEL)
+        rows.append([str(people), str(questions), f"{varying:g}", share(found)])
+    return rows
+
+
+def main() -> None:
+    """Make the studies and print the tables."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--studies", type=int, default=500)
+    parser.add_argument("--simulated", type=int, default=60, help="people of each arm from whom power is predicted")
+    parser.add_argument("--parts", nargs="+", choices=("errors", "power", "made"), default=("errors", "power", "made"))
+    options = parser.parse_args()
+    tables = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if "made" in options.parts:
+            header = ["people an arm", "test questions", "deviation of arms by question", "type I error"]
+            tables.append(TextTable("Made values without a difference", header, made(4 * options.studies), words=0))
+        if "errors" in options.parts:
+            rows = [errors(folder / "two", options.studies, 15, 2), errors(folder / "three", options.studies, 12, 3)]
+            header = ["study", "people an arm", "test questions", "type I error", "of the first comparison alone"]
+            tables.append(TextTable("Studies without a difference", header, rows, words=1))
+        if "power" in options.parts:
+            rows = power(folder / "power", options.studies, [15, 30], options.simulated)
+            header = ["arms", "people an arm", "test questions", "predicted power", "power found"]
+            tables.append(TextTable("Studies with a difference", header, rows, words=1))
+    for table in tables:
+        show(table)
+        print(*table.markdown(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
