@@ -79,10 +79,10 @@ def write_study(folder: Path, arms: str) -> StudyConfig:
     save_precomputed(folder / "rows.npz", list(rows), np.stack([row / np.linalg.norm(row) for row in rows.values()]))
     with (folder / "fixed.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["question", "option", "prompt"])
+        writer.writerow(["episode", "step", *(f"option_{option}" for option in range(1, 5)), "choice"])
         for question in range(NUMBER):
-            for option, token in enumerate(rng.permutation(TOKENS)[:4].tolist(), start=1):
-                writer.writerow([question + 1, option, f"a0, b0, c{token}"])
+            options = [f"a0, b0, c{token}" for token in rng.permutation(TOKENS)[:4].tolist()]
+            writer.writerow([question, STEPS - 1, *options, ""])
     text = _STUDY.format(encoder=folder / "rows.npz") + arms
     (folder / "study.toml").write_text(text, encoding="utf-8")
     return read_config(folder)
