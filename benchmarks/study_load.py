@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm design --people 200
     OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm adaptive --people 50 --database postgresql://user@host/name
     OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm adaptive --finish 25   # who finish at the same moment
+    OMP_NUM_THREADS=1 python -m benchmarks.study_load --arm adaptive --people 100 --think 10 --minutes 120   # memory
 
 ``edpbrl study serve`` runs in a process of its own (``--servers`` of them share the database), this process sends the
 requests over loopback. The study is that of ``edpbrl study init`` (the vocabulary "images", complete prompts, the best
@@ -15,6 +16,10 @@ byte sent to the last one received; those of the ``--seconds`` after the arrival
 what a person waits for: the post and the page that it leads to. A request that fails, or whose status is not the
 expected one, is an error. The database (an empty one of PostgreSQL, or a file of SQLite in a temporary folder) must
 have every answer that was acknowledged; the script checks that.
+
+CPU and memory are those of the servers with their worker processes, what these share counted once. With ``--minutes``
+times count for so long, whoever has finished is followed by somebody new, and the growth of the memory is fitted by a
+line, without the first half, in which as many people come as are remembered.
 
 With ``--finish`` people do finish, so many at a time: each answers twelve questions (and practice, attention checks and
 repeats), reading for a mean of ``--think`` seconds, waits for the others at the last one, and all post it together.
@@ -40,7 +45,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import unescape
 from pathlib import Path
 
@@ -56,6 +61,7 @@ from edpbrl_gym.study.template import write_template
 QUESTIONS = 60
 FINISHED_QUESTIONS, FIRST, FINISHERS = 12, 8, 48
 IMPATIENCE = 15.0  # seconds after which the script of the pages says that it knows nothing
+_SAMPLE = 10.0  # seconds between two looks at the memory
 PAGE = "answer, then next question"
 _ARMS = {
     "design": 'planner = "questions"\nfile = "questions.csv"',
@@ -84,13 +90,14 @@ def write_study(folder: Path, arm: str, database: str | None, questions: int = Q
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def serving(folder: Path, workers: int | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """The real server in a process of its own; yields its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with (folder / f"server-{port}.log").open("wb") as log:
         command = [sys.executable, "-c", _PROGRAM, "study", "serve", str(folder), "--port", str(port)]
+        command += [] if workers is None else ["--workers", str(workers)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while True:
@@ -152,6 +159,7 @@ class Crowd:
         self.errors: Counter[str] = Counter()
         self.acknowledged = 0
         self.begin = self.end = self.cpu = 0.0
+        self.memory: list[tuple[float, float]] = []  # seconds since the times count, and megabytes
 
     async def play(self) -> None:
         """Let everybody take part."""
@@ -164,9 +172,14 @@ class Crowd:
     async def _watch(self) -> None:
         """Note the CPU seconds of the servers while times count."""
         await asyncio.sleep(self.begin - time.perf_counter())
-        before = sum(map(_cpu_seconds, self._processes))
-        await asyncio.sleep(self.end - time.perf_counter())
-        self.cpu = sum(map(_cpu_seconds, self._processes)) - before
+        before = self._cpu()
+        while (now := time.perf_counter()) < self.end:
+            self.memory.append((now - self.begin, megabytes(self._processes)))
+            await asyncio.sleep(min(_SAMPLE, self.end - now))
+        self.cpu = self._cpu() - before
+
+    def _cpu(self) -> float:
+        return sum(_cpu_seconds(one) for pid in self._processes for one in family(pid))
 
     async def _stay(self, number: int, after: float) -> None:
         await asyncio.sleep(after)
@@ -209,6 +222,16 @@ class Crowd:
             f"{options.people} people: {requests / options.seconds:.0f} requests a second; servers: "
             f"{self.cpu / options.seconds:.2f} cores, {1000 * self.cpu / requests:.0f} ms a request"
         )
+        seconds, megabytes = np.array(self.memory).T
+        print(
+            f"Memory of the servers and their workers: {megabytes[0]:.0f} MB at first, at most {megabytes.max():.0f} MB"
+        )
+        later = seconds >= seconds[-1] / 2
+        if options.minutes and later.sum() > 2:
+            slope = 60 * np.polyfit(seconds[later], megabytes[later], 1)[0]
+            parts = [part.mean() for part in np.array_split(megabytes, min(8, len(megabytes)))]
+            said = ", ".join(f"{one:.0f}" for one in parts)
+            print(f"One part of the time after the other: {said} MB; in the second half {slope:+.2f} MB a minute")
 
 
 async def arrive(browser: Browser, name: str, think: Callable[[], Awaitable[None]]) -> None:
@@ -292,7 +315,7 @@ class Finishers:
         await asyncio.sleep(float(self._rng.exponential(self._options.think)))
 
     def _megabytes(self) -> float:
-        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._processes) * 4096 / 1e6
+        return megabytes(self._processes)
 
     def print(self) -> None:
         """The times, the memory, and how many people were told that nothing is known of their answer."""
@@ -336,16 +359,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long times count")
     parser.add_argument("--arrival", type=float, default=15.0, help="seconds in which people arrive")
     parser.add_argument("--think", type=float, default=5.0, help="mean seconds for which a question is read")
+    parser.add_argument("--minutes", type=float, help="let times count for so long, and look how the memory grows")
     parser.add_argument("--finish", type=int, help="let people finish, so many at the same moment")
     parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="processes of each server that choose questions")
     parser.add_argument("--database", help="URL of an empty database of PostgreSQL; without it a file of SQLite")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.minutes:
+        options.seconds = 60 * options.minutes
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "study"
         write_study(folder, options.arm, options.database, FINISHED_QUESTIONS if options.finish else QUESTIONS)
         before = os.getloadavg()[0]
-        servers = [serving(folder) for _ in range(options.servers)]
+        servers = [serving(folder, options.workers) for _ in range(options.servers)]
         opened = [server.__enter__() for server in servers]
         try:
             places = [(port, process.pid) for port, process in opened]
@@ -365,10 +392,40 @@ def main() -> None:
             raise SystemExit(1)
 
 
+def family(pid: int) -> list[int]:
+    """A process and those that it has started."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(place.name)] = int(_stat(int(place.name))[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def megabytes(pids: list[int]) -> float:
+    """Memory of processes and of those that they have started; what they share is counted once."""
+    total = 0
+    for one in [one for pid in pids for one in family(pid)]:
+        with suppress(OSError):  # it has ended
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total * 1024 / 1e6
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process so far, its start included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU seconds of a process so far, its start and its ended children included; 0: it has ended."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return 0.0
+    return sum(int(fields[place]) for place in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "docstrings",
@@ -37,6 +38,7 @@ extensions = [
     "claim_sections",
     "repository_links",
     "short_names",
+    "page_titles",
     "html_checks",
 ]
 exclude_patterns = ["_build", "_ext", "_static", "gallery/*.ipynb", "gallery/*.py", "**/sg_execution_times.rst"]
@@ -59,6 +61,8 @@ napoleon_use_ivar = True
 viewcode_line_numbers = True
 
 sphinx_gallery_conf = gallery_settings(HERE.parent / "examples")
+
+copybutton_exclude = ".linenos, .gp, .go"  # prompts and output are not copied
 
 html_theme = "pydata_sphinx_theme"
 html_title = "edpbrl-gym"

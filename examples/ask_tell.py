@@ -8,6 +8,7 @@ On the command line::
     python examples/ask_tell.py                               # a simulated user
     python examples/ask_tell.py --person --folder my-session  # you: 1 to 4, s to skip, u to undo, q to stop
 """
+# sphinx_gallery_thumbnail_path = "ask-light.png"
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,6 +8,7 @@ On the command line::
     python examples/custom_agent.py --episodes 40
     python examples/custom_agent.py --agent random  # the same with a registered one
 """
+# sphinx_gallery_thumbnail_path = "results-questions.png"
 
 from dataclasses import dataclass
 from typing import Any

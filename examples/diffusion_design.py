@@ -12,6 +12,7 @@ On the command line::
     python examples/diffusion_design.py  # four minutes on one core
     python examples/diffusion_design.py --tensorboard runs/tensorboard
 """
+# sphinx_gallery_thumbnail_path = "diffusion-digits.png"
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -10,6 +10,7 @@ On the command line::
 
     python examples/diffusion_reinforce.py  # two minutes on one core
 """
+# sphinx_gallery_thumbnail_path = "diffusion-blocks.png"
 
 from dataclasses import dataclass, field
 from typing import Any

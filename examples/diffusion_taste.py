@@ -10,6 +10,7 @@ On the command line::
     python examples/diffusion_taste.py  # two minutes; see runs/diffusion-taste/sheet.png
     python examples/diffusion_taste.py --how episodes --tensorboard runs/tensorboard
 """
+# sphinx_gallery_thumbnail_path = "diffusion-taste.png"
 
 from dataclasses import dataclass, field
 from pathlib import Path

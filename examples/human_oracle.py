@@ -8,6 +8,7 @@ On the command line::
     python examples/human_oracle.py                    # a simulated person answers, in a thread
     python examples/human_oracle.py --folder my-study  # a participant of this study, which is served meanwhile
 """
+# sphinx_gallery_thumbnail_path = "study-dark.png"
 
 import threading
 import time

@@ -12,6 +12,7 @@ On the command line::
     python examples/local_judge.py --port 8399  # serve until Ctrl-C; point a judge at http://127.0.0.1:8399/v1
     python examples/local_judge.py --demo       # ask one question through edpbrl_gym's client, and stop
 """
+# sphinx_gallery_thumbnail_path = "llm-styles.png"
 
 import base64
 import hashlib

@@ -8,6 +8,7 @@ On the command line::
     python examples/personalize_policy.py  # a simulated user first answers questions
     python examples/personalize_policy.py --theta runs/theta.safetensors
 """
+# sphinx_gallery_thumbnail_path = "posters-warm.png"
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,6 +9,7 @@ On the command line::
 
     python examples/plug_in_environment.py
 """
+# sphinx_gallery_thumbnail_path = "synthetic-argmax.png"
 
 from dataclasses import dataclass
 from typing import Any

@@ -7,6 +7,7 @@ On the command line::
 
     python examples/random_rollout.py --seed 3
 """
+# sphinx_gallery_thumbnail_path = "posters-calm.png"
 
 from dataclasses import dataclass
 

@@ -12,6 +12,7 @@ On the command line::
 
     python examples/score_guided.py theta.safetensors "a lighthouse" --model CompVis/stable-diffusion-v1-4
 """
+# sphinx_gallery_thumbnail_path = "diffusion-blocks.png"
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,6 +7,7 @@ On the command line::
 
     python examples/study.py --folder my-pilot
 """
+# sphinx_gallery_thumbnail_path = "study-light.png"
 
 import html
 import os

@@ -7,6 +7,7 @@ On the command line::
 
     python examples/text_generation.py --episodes 20
 """
+# sphinx_gallery_thumbnail_path = "reinforce-prompts-map.png"
 
 from dataclasses import dataclass
 from typing import Any

@@ -25,7 +25,7 @@ def makers():
     """The modules that write pages, by name."""
     names = (
         *("environment_pages", "registry_pages", "command_pages", "api_pages", "project_pages", "generated_pages"),
-        *("claim_sections", "docstrings", "html_checks", "repository_links"),
+        *("claim_sections", "docstrings", "html_checks", "page_titles", "repository_links"),
     )
     sys.path.insert(0, str(DOCS / "_ext"))
     try:
@@ -177,3 +177,14 @@ def test_every_example_has_a_title_and_cells_for_the_gallery(path):
     title, line = re.match(r'"""(.+)\n(=+)\n', text).groups()
     assert len(title) == len(line)
     assert "\n# %%\n# " in text
+
+
+def test_links_say_the_titles_of_pages(makers):
+    from docutils import nodes
+
+    titles = {"people": nodes.title("", "Other people"), "reference/index": nodes.title("", "All")}
+    title_of = makers["page_titles"].title_of
+    assert title_of("people.md", "people.html#a", "index", titles) == "Other people"
+    assert title_of("docs/people.md", "../people.html", "reference/index", titles) == "Other people"
+    assert title_of("people", "people.html", "index", titles) is None  # the text is the author's
+    assert title_of("gone.md", "gone.html", "index", titles) is None

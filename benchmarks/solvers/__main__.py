@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.solvers import results, suites, vocabularies
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("performance.md", "solver-measurements.md")
 RESULTS = ROOT / "benchmarks" / "results" / "solvers.jsonl"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _GRACE = 600.0  # seconds over a run's own limit before its process is ended
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--folder", type=Path, default=vocabularies.default_folder(), help="where features are kept")
     run.add_argument("--list", action="store_true", help="say what would run")
     report = commands.add_parser("report", help="tables from the results")
-    report.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
+    report.add_argument("--page", type=Path, nargs="+", default=[ROOT / "docs" / name for name in PAGES])
     for command in (run, report):
         command.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args(arguments)
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
         return run_all(given)
     from benchmarks.solvers import report as reporting
 
-    reporting.write(given.results, given.page)
+    for page in given.page:
+        reporting.write(given.results, page)
     return 0
 
 

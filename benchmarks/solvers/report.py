@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, between the markers of the page."""
+"""The tables of docs/performance.md and docs/solver-measurements.md, between the markers of the pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["filled", "write"]
 
 
 def write(source: Path, page: Path) -> None:
-    """Fill the page's tables from the results.
+    """Fill a page's tables from the results.
 
     Raises:
         FileNotFoundError: If there are no results, or there is no page.

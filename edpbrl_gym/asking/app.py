@@ -92,7 +92,7 @@ class Site:
 
     @property
     def shape(self) -> str:
-        return "" if self.pictures is None else f"is-{self.pictures.shape}"
+        return "" if self.pictures is None else self.pictures.shape
 
     def is_open(self, request: Request) -> bool:
         given = request.cookies.get(self.cookie, "")

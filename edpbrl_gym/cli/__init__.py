@@ -42,8 +42,10 @@ from edpbrl_gym.cli.reinforce import Reinforce
 from edpbrl_gym.cli.render import Render
 from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit, StudyReport
+from edpbrl_gym.cli.study_doctor import StudyDoctor
 from edpbrl_gym.cli.study_draw import StudyDraw
 from edpbrl_gym.cli.study_power import StudyPower
+from edpbrl_gym.cli.study_preregister import StudyPreregister
 from edpbrl_gym.cli.study_replay import StudyReplay
 from edpbrl_gym.cli.study_serve import StudyServe
 from edpbrl_gym.cli.synthetic import Synthetic
@@ -100,10 +102,12 @@ class Study:
             Annotated[StudyInit, subcommand("init")]
             | Annotated[StudyCheck, subcommand("check")]
             | Annotated[StudyPower, subcommand("power")]
+            | Annotated[StudyPreregister, subcommand("preregister")]
             | Annotated[StudyDraw, subcommand("draw")]
             | Annotated[StudyServe, subcommand("serve")]
             | Annotated[StudyExport, subcommand("export")]
             | Annotated[StudyReport, subcommand("report")]
+            | Annotated[StudyDoctor, subcommand("doctor")]
             | Annotated[StudyReplay, subcommand("replay")]
             | Annotated[StudyDelete, subcommand("delete")]
         ]

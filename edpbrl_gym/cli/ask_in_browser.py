@@ -37,7 +37,7 @@ class _Asked:
     """What is asked about: a pool, who draws it, and how its items are encoded."""
 
     def __init__(self, options: Ask, settings: AskSettings) -> None:
-        from edpbrl_gym.study.pictures import Pictures
+        from edpbrl_gym.study.pictures import Pictures, picture_shape
 
         self.options, self.settings = options, settings
         self.stopped = False
@@ -55,7 +55,7 @@ class _Asked:
             self.renderer = drawing.load_as(settings.renderer, settings.renderer_options or {}, workers)
             drawn = Pictures(self.renderer, settings.seed)
             exist = str(settings.renderer).startswith("folder:")
-            shape = "mixed" if exist else _shape(self.renderer.describe())
+            shape = "mixed" if exist else picture_shape(self.renderer.describe())
             self.pictures = PoolPictures(drawn, self.pool.tokens[0], paid=self._paid(self.renderer), shape=shape)
 
     def _pool(self) -> Vocabulary:
@@ -166,14 +166,6 @@ class _Asked:
         """Stop drawing."""
         if self.pictures is not None:
             self.pictures.close()
-
-
-def _shape(settings: dict[str, Any]) -> str:
-    """Of the pictures of a renderer."""
-    width, height = settings.get("width"), settings.get("height")
-    if not isinstance(width, int) or not isinstance(height, int):
-        return "square"
-    return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"
 
 
 def ask_in_browser(options: Ask, settings: AskSettings) -> None:

@@ -20,7 +20,7 @@ __all__ = ["Demo", "run"]
 
 @dataclass(frozen=True)
 class Demo:
-    """The main job in a minute: twenty questions, a simulated user answers, write prompts that they like."""
+    """Simulated users answer the paper's questions and ours: what is learnt, and the posters that they would get."""
 
     settings: OmitArgPrefixes[DemoSettings]
     out: Path | None = None
@@ -29,8 +29,13 @@ class Demo:
     def needs(self) -> list[Need]:
         from edpbrl_gym.experiments.registry import experiment_needs
         from edpbrl_gym.features import encoder_needs
+        from edpbrl_gym.rendering import renderer_needs
 
-        return [*encoder_needs(self.settings.encoder), *experiment_needs("demo")]
+        return [
+            *encoder_needs(self.settings.encoder),
+            *experiment_needs("demo"),
+            *renderer_needs("posters", "the posters of `edpbrl demo`"),
+        ]
 
 
 def run(options: Demo) -> None:
@@ -40,7 +45,7 @@ def run(options: Demo) -> None:
     from rich.text import Text
 
     from edpbrl_gym.experiments.demo import run_demo
-    from edpbrl_gym.experiments.demo_report import demo_verdict, prompts_table
+    from edpbrl_gym.experiments.demo_report import demo_verdict, users_table
     from edpbrl_gym.experiments.registry import write_report
 
     settings = options.settings
@@ -49,33 +54,20 @@ def run(options: Demo) -> None:
     console.print()
     console.print(Rule(Text("Learning a taste from a few questions", style="bold"), style="cyan"))
     console.print()
-    bullet(
-        console,
-        "The user",
-        f'likes "{settings.text}" and cannot say so. They only pick the best of {settings.num_options} prompts.',
-    )
     out = options.out or _default_folder(settings)
     results = run_demo(settings, out, say=functools.partial(_tell, console), progress=True)
     files = write_report(results, out)
     console.print()
-    best = results.table[results.table["part"] == "best"]
-    for number, agent in enumerate(dict.fromkeys(best["agent"])):
-        console.print(prompts_table(results, agent, 3 if number else 10).rich())  # all are in the report
-        console.print()
+    console.print(users_table(results).rich())
+    console.print()
     for line in demo_verdict(results):
         console.print(f" {line}")
     console.print()
     console.print(f" Done in {time.monotonic() - start:.0f} s.")
-    console.print(f" Figure: {shown(files[0])}, report: {shown(files[-1])}", soft_wrap=True)
-    console.print(
-        Text.assemble(
-            " Your turn: ",
-            ('edpbrl demo --text "..."', "bold"),
-            " for another taste, ",
-            ("edpbrl design --help", "bold"),
-            " for your own vocabulary.",
-        )  # fmt: skip
-    )
+    for name, file in (("Curves", "demo.png"), ("Posters", "demo-posters.png"), ("Report", "REPORT.md")):
+        [path] = [path for path in files if path.name == file]
+        console.print(f" {name}: {shown(path)}", soft_wrap=True)
+    console.print(Text.assemble(" Your turn: ", ("edpbrl ask", "bold"), " learns yours from pictures."))
     console.print()
 
 
@@ -87,28 +79,26 @@ def _default_folder(settings: DemoSettings) -> Path:
 
 
 def _tell(console: Any, step: str, facts: dict[str, Any]) -> None:
+    from edpbrl_gym.experiments.demo_report import OURS, PAPER
+
     if step == "vocabulary":
-        text = (
-            f"{facts['train'] + facts['test']} tokens in {len(facts['steps'])} steps ({', '.join(facts['steps'])}); "
-            f"questions use {facts['train']}, the other {facts['test']} are kept for the final prompts."
-        )
-    elif step == "features":
-        text = f"every token as a vector of {facts['dimension']} numbers ({facts['encoder']})."
-    else:
-        how = ", one after the other, each chosen by the answers before it" if facts["agent"] == "Adaptive" else ""
-        note = "" if facts["converged"] else " (the estimate has not converged)"
-        text = f"{facts['questions']} {facts['agent']} questions answered{how}{note}."
-    bullet(console, step.capitalize(), text)
-    if step == "questions" and facts["agent"] == "Adaptive":
+        text = f"{facts['tokens']} tokens in {len(facts['steps'])} steps ({', '.join(facts['steps'])})"
+        bullet(console, "Words", f"{text}: {facts['prompts']:,} prompts.")
+    elif step == "question":
+        bullet(console, "A question", f'the last one to whoever likes "{facts["likes"]}", with the answer:')
         _show_example(console, facts)
+    else:
+        done = f"{facts['number'] + 1} of {facts['of']}"
+        bullet(console, f"User {done}", f"wrong preferences {facts[PAPER]:.1%} (paper), {facts[OURS]:.1%} (ours).")
 
 
 def _show_example(console: Any, facts: dict[str, Any]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Padding("The last one, with its answer:", (0, 0, 0, 14)), style="dim")
-    for number, text in enumerate(facts["example"]):
+    for number, text in enumerate(facts["texts"]):
         chosen = number == facts["chosen"]
-        shown = Text(f"{'>' if chosen else ' '} {text}", style="bold" if chosen else "dim")
+        shown = Text(
+            f"{'>' if chosen else ' '} {text}", style="bold" if chosen else "dim", no_wrap=True, overflow="ellipsis"
+        )
         console.print(Padding(shown, (0, 0, 0, 14)))

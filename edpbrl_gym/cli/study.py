@@ -168,6 +168,7 @@ def _check(options: StudyCheck) -> None:
 def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
     from edpbrl_gym.reporting.statistics import plural
     from edpbrl_gym.study.arms import kind_of
+    from edpbrl_gym.study.exclusions import rule_of
     from edpbrl_gym.study.forms.pages import PLACES
     from edpbrl_gym.study.wording import has_messages
 
@@ -209,6 +210,11 @@ def _describe(console: Any, config: Any, plan: Any, materials: Any) -> None:
         title = kind_of(arm.arm).title(arm.arm)
         bullet(console, "Arm", f"{arm.arm.name}: {title}, {arm.share:.0%} of the participants{first}")
     bullet(console, "Consent", f"version {config.consent_version}")
+    if (pay := config.recruitment.pay) is not None:
+        hourly = 60 * pay.amount / plan.minutes
+        bullet(console, "Pay", f"{pay.amount:.2f} {pay.currency}, {hourly:.2f} an hour at this duration")
+    if rule := rule_of(config.exclusions.as_json()):
+        bullet(console, "Excluded", f"{'; '.join(rule)}")
     for name, text in _recruitment(config.recruitment):
         bullet(console, name, text)
     bullet(console, "Config", f"sha256 {config.fingerprint[:16]}")

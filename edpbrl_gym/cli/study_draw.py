@@ -21,6 +21,8 @@ class StudyDraw(OfStudy):
     participants: int | None = None
     """Draw the practice, checks and random questions of so many participants (None: of one block of the arms). Fixed
     questions, test questions and pools are the same for all."""
+    workers: int = 1
+    """Draw in so many processes; each needs the memory of the renderer, and a GPU of its own if it takes one."""
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
 
     def needs(self) -> list[Need]:
@@ -38,14 +40,18 @@ def run(options: StudyDraw) -> None:
     from edpbrl_gym.study.config_reading import read_config
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import study_renderer
+    from edpbrl_gym.workers import LocalProcesses
 
     quiet_libraries()
     with bad_arguments():
-        check_counts(options, participants=1)
+        check_counts(options, participants=1, workers=1)
         config = read_config(options.folder)
         if config.pictures is None:
             raise UsageError(f"Expected a table [pictures] in the study in {options.folder}, whose options are texts")
-        renderer = study_renderer(config, config.pictures, budget=options.budget.budget_pictures)
+        workers = LocalProcesses(options.workers) if options.workers > 1 else None
+        renderer = study_renderer(config, config.pictures, budget=options.budget.budget_pictures, executor=workers)
+        if workers is not None:
+            renderer.batch_size = min(renderer.batch_size, 4)  # so that all have something to do
         texts = known_options(Materials(config), options.participants)
     with renderer:
         seed = config.pictures.seed

@@ -99,7 +99,7 @@ def _show_question(console: Any, step: AuditedQuestion) -> None:
     parts = [_KINDS.get(row["kind"], row["kind"])]
     if row["repeats"] is not None:
         parts[0] += f" of asked {row['repeats']}"
-    parts += ["taken back"] if row["taken_back"] else []
+    parts += ["replaced before anybody saw it"] if step.replaced else ["taken back"] if row["taken_back"] else []
     when = "never shown" if row["shown_s"] is None else _clock(row["shown_s"])
     console.print(f"{when}  asked {row['asked']}, question {row['number']}: {', '.join(parts)}", style="bold")
     expected = None if row["expected"] is None else row["positions"].index(row["expected"]) + 1
@@ -108,6 +108,8 @@ def _show_question(console: Any, step: AuditedQuestion) -> None:
         asked_for = "  (to be chosen)" if position == expected else ""
         console.print(f"  {mark:>2} {position:>2}  {text}{asked_for}")
     console.print(f"     {_answered(step)}")
+    for text, why in step.replaced.items():
+        console.print(f"     without a picture: {text} ({why})")
     for difference in step.differences:
         console.print(f"     DIFFERS: {difference}", style="bold red")
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import OmitArgPrefixes
 
 from edpbrl_gym._addresses import origin
 from edpbrl_gym._compat import Need
 from edpbrl_gym._threads import share_heaps
-from edpbrl_gym.cli.arguments import Budget
+from edpbrl_gym.cli.arguments import Budget, check_counts
 from edpbrl_gym.cli.console import UsageError, bad_arguments, bullet, output, quiet_libraries
 from edpbrl_gym.cli.study import PAGES, OfStudy, study_needs
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.config import StudyConfig
 
-__all__ = ["ADMIN_TOKEN", "StudyServe", "run"]
+__all__ = ["ADMIN_TOKEN", "StudyServe", "checked_url", "run"]
 
 ADMIN_TOKEN = "EDPBRL_ADMIN_TOKEN"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,6 +38,12 @@ class StudyServe(OfStudy):
     public_url: str | None = None
     """Address at which people reach the study behind a reverse proxy, such as https://study.example.org."""
 
+    workers: int | None = None
+    """Processes that choose questions which follow answers (None: as many as there are cores but one, at least one; 0:
+    none, the process of the pages does)."""
+    log_format: Literal["text", "json"] = "text"
+    """Write the log as sentences, or as lines of JSON for a program that collects them."""
+
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
 
     def needs(self) -> list[Need]:
@@ -48,37 +54,47 @@ class StudyServe(OfStudy):
 def run(options: StudyServe) -> None:
     """Run the server."""
     token = _admin_token()
-    public = _checked_url(options.public_url)
+    public = checked_url(options.public_url)
     quiet_libraries()
     share_heaps()
     from edpbrl_gym._texts import read_text
+    from edpbrl_gym.study.alerts import Alerts
     from edpbrl_gym.study.config import CONFIG
     from edpbrl_gym.study.config_reading import read_config
+    from edpbrl_gym.study.logs import log_as_json
     from edpbrl_gym.study.materials import Materials
     from edpbrl_gym.study.pictures import make_pictures
+    from edpbrl_gym.study.planning import make_planning
     from edpbrl_gym.study.queue import StudyQueue
     from edpbrl_gym.study.store import Store
+    from edpbrl_gym.study.watching import Watch
     from edpbrl_gym.study.web import create_app, make_server
     from edpbrl_gym.study.web.preview import preview_address
     from edpbrl_gym.study.web.server import listen
 
+    if options.log_format == "json":
+        log_as_json()
     with bad_arguments():
+        check_counts(options, workers=0)
         config = read_config(options.folder)
         listening = listen(options.host, options.port)  # before anything is loaded: a taken port is known at once
     with listening, bad_arguments():
         materials = Materials(config)
+        planning = make_planning(materials, options.workers)  # before there are threads
         store = Store(config.database_url, config=config.fingerprint, document=read_text(options.folder / CONFIG))
-        with closing(store):
+        with closing(planning), closing(store):
             pictures, budget = None, options.budget.budget_pictures
             if config.pictures is not None:
                 pictures = make_pictures(config, config.pictures, budget=budget)
-            queue = StudyQueue(config, store, materials, pictures=pictures)
-            with closing(queue), closing(pictures) if pictures else nullcontext():
-                port = listening.getsockname()[1]
-                app = create_app(queue, public_url=public, hosts=_hosts(options, public), admin_token=token)
+            queue = StudyQueue(config, store, materials, planning=planning, pictures=pictures)
+            with closing(queue), closing(pictures) if pictures else nullcontext(), ExitStack() as stack:
+                alerts = stack.enter_context(closing(Alerts(config.alerts, config.title)))
+                watch = stack.enter_context(closing(Watch(queue, alerts)))
+                port, hosts = listening.getsockname()[1], _hosts(options, public)
+                app = create_app(queue, public_url=public, hosts=hosts, admin_token=token, watch=watch)
                 _announce(options, config, port, public, token, preview_address(store.secret))
                 with suppress(KeyboardInterrupt):  # the server has stopped by then, and raises it again
-                    make_server(app).run(sockets=[listening])
+                    make_server(app, own_log=options.log_format == "text").run(sockets=[listening])
                 store.database.check()  # otherwise the next sentence is not true
     output().print("Stopped. Everything that was acknowledged is stored; serve again to go on.")
 
@@ -93,7 +109,8 @@ def _admin_token() -> str | None:
     return token
 
 
-def _checked_url(url: str | None) -> str | None:
+def checked_url(url: str | None) -> str | None:
+    """The origin of a public address; an error where it is none."""
     try:
         return None if url is None else origin(url.strip())
     except ValueError:

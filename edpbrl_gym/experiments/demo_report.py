@@ -1,147 +1,145 @@
-"""The report of the demo: how fast the taste is learnt, and the best prompts against random ones."""
+"""The report of the demo: how fast the tastes are learnt, and the posters that each way of asking would draw."""
 
 from __future__ import annotations
 
+import io
+import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edpbrl_gym.experiments.runs import Results
-from edpbrl_gym.experiments.sections import provenance_section
-from edpbrl_gym.reporting.figures import GREY, Look, legend, look, new_figure, set_title
+from edpbrl_gym.experiments.sections import arm_curves, by_arm, difference, provenance_section
+from edpbrl_gym.rendering.posters import PostersRenderer
+from edpbrl_gym.reporting.figures import Panel, curves_figure, new_figure
 from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
-from edpbrl_gym.reporting.statistics import plural
+from edpbrl_gym.reporting.statistics import PairedDifference, plural
 from edpbrl_gym.reporting.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["counted_best", "demo_figure", "demo_verdict", "make_report", "prompts_table", "share_below"]
+__all__ = ["OURS", "PAPER", "TRUTH", "demo_figure", "demo_verdict", "make_report", "posters_figure", "users_table"]
+
+PAPER, OURS, TRUTH = "paper", "ours", "known"
+_TITLES = {PAPER: "the paper's way", OURS: "edpbrl-gym", TRUTH: "taste known"}
+_SHOWN = 3  # users whose posters are drawn
+_WIDTH = 30  # characters of a prompt below its poster
 
 
 def make_report(results: Results) -> Report:
     """The report of `edpbrl demo`."""
-    config, table = results.config, results.table
-    best = table[table["part"] == "best"]
     sections: list[Section] = [
-        Text([f'Simulated user, who always takes the best option: "{config["text"]}"']),
         Text(bullets(demo_verdict(results))),
-        Picture("demo", "The demo", demo_figure(table, text=config["text"], questions=config["questions"])),
+        Text(bullets(_ways(results)), "The two ways"),
+        Picture("demo", "Wrong preferences against the questions answered", demo_figure(results)),
+        Picture("demo-posters", "The poster that each way would draw", posters_figure(results)),
     ]
-    tables = [prompts_table(results, agent) for agent in dict.fromkeys(best["agent"])]
-    return Report("Demo", [*sections, *tables, provenance_section(results)])
+    return Report("Demo", [*sections, users_table(results), provenance_section(results)])
 
 
-def prompts_table(results: Results, agent: str, most: int | None = None) -> TextTable:
-    """The best prompts after the questions of an agent; ``most``: no more than so many of them."""
-    table = results.table
-    rows = table[(table["part"] == "best") & (table["agent"] == agent)].head(most or len(table))
-    title = counted_best(len(rows))
-    return TextTable(
-        f"{title[0].upper()}{title[1:]} after {agent} questions, from words never asked about",
-        ("prompt", "true score", "better than"),
-        [(row.prompt, f"{row.true_score:.3f}", share_below(row.percentile)) for row in rows.itertuples()],
-        words=1,
-    )
+def _ways(results: Results) -> list[str]:
+    config = results.config
+    return [
+        "The paper's way: the best of four partial prompts, one token longer at each question, from the paper's design "
+        "(V criterion, lambda = 100); ridge estimate with lambda = 1.",
+        f"edpbrl-gym: the best of {config['num_options']} complete prompts, chosen by the answers before; the default "
+        "estimate.",
+        "A user's taste is the embedding of their sentence, and they answer by the multinomial logit model, so they "
+        "err at times.",
+    ]
+
+
+def users_table(results: Results) -> TextTable:
+    """The wrong preferences at the end, for each user and each way of asking."""
+    table = _ends(results)
+    rows = [(user, *(f"{table.loc[user, way]:.1%}" for way in (PAPER, OURS))) for user in table.index]
+    title = f"Wrong preferences after {plural(int(results.config['questions']), 'answer')}"
+    return TextTable(title, ("who likes", _TITLES[PAPER], _TITLES[OURS]), rows, words=1)
 
 
 def demo_verdict(results: Results) -> list[str]:
-    """Closing lines of the demo, from the numbers."""
-    questions = int(results.config["questions"])
-    best = results.table[results.table["part"] == "best"]
-    agents = list(dict.fromkeys(best["agent"]))
-    mean = best.groupby("agent")["true_score"].mean()
-    percentile = best.groupby("agent")["percentile"].mean()
-    errors = results.table.sort_values("questions").groupby(["part", "agent"])["preference_error"].last()
-    population = results.table.loc[results.table["part"] == "population", "true_score"]
-    ceiling = results.table.loc[results.table["part"] == "ceiling", "true_score"]
+    """Closing lines of the demo, from the numbers; a difference within two standard errors is none."""
+    ends, best = _ends(results), _of(results, "best")
+    who = f"{len(ends)} simulated users" if len(ends) > 1 else "one simulated user"
+    gap = difference(ends, PAPER, OURS)
     lines = [
-        f"{len(population)} random prompts score {population.mean():.3f} on average, the luckiest "
-        f"{population.max():.3f}; the {_scoring(ceiling)}, found with the taste known exactly."
+        f"Of two random prompts, the learnt taste of {who} prefers the wrong one in {ends[PAPER].mean():.1%} of the "
+        f"cases after {plural(int(results.config['questions']), 'answer')} to the paper's questions, in "
+        f"{ends[OURS].mean():.1%} after as many to ours: {_said(gap, 'fewer', 'more')}."
     ]
-    lines += [
-        f"{agent} questions: after {plural(questions, 'question')} the "
-        f"{_scoring(best.loc[best['agent'] == agent, 'true_score'])}, better than {share_below(percentile[agent])} of "
-        f"the random prompts; of two of these the learnt taste prefers the wrong one in {errors['curve', agent]:.1%}."
-        for agent in agents
-    ]
-    random = agents[-1]
+    scores = by_arm(best, "way", "user", "percentile")
+    ahead = difference(scores, OURS, PAPER)
     lines.append(
-        f"With the paper's estimate (ridge with lambda = 100: all directions count the same) the same answers to "
-        f"{random} questions prefer the wrong one in {errors['plain curve', random]:.1%}."
+        f"The prompt that is then written is better for the user than {scores[PAPER].mean():.1f}% of random prompts "
+        f"(paper) and {scores[OURS].mean():.1f}% (ours): {_said(ahead, 'better', 'worse', points=True)}; the best that "
+        f"is found with the taste known, than {scores[TRUTH].mean():.1f}%."
     )
-    first, second = sorted(agents, key=lambda agent: -mean[agent])
-    lead = mean[first] - mean[second]
-    comparison = f"{first} questions led to the best prompts, {lead:.3f} above {second}"
-    if lead < 5e-4:
-        comparison = f"neither {first} nor {second} questions led to better prompts"
-    lines.append(f"This time {comparison}. One user, one run: docs/first-answers.md compares them over many.")
+    few = "One user is luck. " if len(ends) == 1 else ""
+    lines.append(
+        f"{few}Most of the difference comes from showing nine complete prompts and from the estimate; docs/"
+        "first-answers.md takes it apart, over hundreds of runs, and docs/people.md has real people's answers."
+    )
     return lines
 
 
-def share_below(percentile: float) -> str:
-    """A percentile among the random prompts: "all" only if none is better, else rounded down."""
-    return "all" if percentile >= 100.0 else f"{np.floor(10.0 * percentile) / 10.0:.1f}%"
+def _said(gap: PairedDifference, if_positive: str, if_negative: str, *, points: bool = False) -> str:
+    """A difference in words, with its standard error over users."""
+    if gap.runs > 1 and not gap.clear:
+        return "about the same, within two standard errors"
+    mean, error = (value if points else 100 * value for value in (gap.mean, gap.error))
+    words = f"{abs(mean):.1f} percentage points {if_positive if mean >= 0 else if_negative}"
+    return f"{words} (standard error {error:.1f})" if gap.runs > 1 else words
 
 
-def _scoring(scores: Any) -> str:
-    verb, average = ("scores", "") if len(scores) == 1 else ("score", " on average")
-    return f"{counted_best(len(scores))} {verb} {scores.mean():.3f}{average}"
+def _of(results: Results, part: str) -> Any:
+    return results.table[results.table["part"] == part]
 
 
-# -- the figure -------------------------------------------------------------------------------------------------------
-
-_NUMBERS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-
-
-def counted_best(count: int) -> str:
-    """The number of prompts in words: "ten best prompts", "two best prompts", "best prompt"."""
-    number = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
-    return f"{number} best prompts" if count != 1 else "best prompt"
+def _ends(results: Results) -> Any:
+    """Wrong preferences after all answers: a row for each user, a column for each way (DataFrame)."""
+    curves = _of(results, "curve")
+    return by_arm(curves[curves["answers"] == curves["answers"].max()], "way", "user", "wrong")
 
 
-def demo_figure(table: Any, *, text: str, questions: int) -> Figure:
-    """Draw how fast the taste (a text) is learnt, and the scores of the best prompts among random ones."""
-    with new_figure(9.6, 4.2) as figure:
-        curves_axis, scores_axis = figure.subplots(1, 2, width_ratios=(1, 1.5))
-        agents = list(dict.fromkeys(table[table["part"] == "best"]["agent"]))
-        _demo_curves(curves_axis, table, agents)
-        _demo_scores(scores_axis, table, agents)
-        legend(figure)  # the agents are in both panels, in the same colours
-        set_title(figure, f'Simulated user: "{text}", {questions} questions')
-    return figure
+# -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def _demo_curves(axis: Any, table: Any, agents: list[str]) -> None:
-    curves = [("curve", agent, f"{agent} questions", look(number)) for number, agent in enumerate(agents)]
-    paper = f"{agents[-1]} questions, the paper's estimate (ridge, lambda = 100)"
-    curves.append(("plain curve", agents[-1], paper, Look(GREY, ":", "x")))
-    for part, agent, label, (colour, line, marker) in curves:
-        rows = table[(table["part"] == part) & (table["agent"] == agent)].sort_values("questions")
-        drawn = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4.5, "label": label}
-        axis.plot(rows["questions"], 100 * rows["preference_error"], **drawn)
-    axis.set(xlabel="questions answered", ylabel="wrong preferences (%)", title="Learning the taste")
-    axis.set_xticks(sorted(set(rows["questions"])))
-    axis.set_ylim(bottom=0)
-
-
-def _demo_scores(axis: Any, table: Any, agents: list[str]) -> None:
-    population = table[table["part"] == "population"]["true_score"].to_numpy(dtype=float)
-    axis.yaxis.get_major_locator().set_params(integer=True)  # prompts are whole
-    counts, _, _ = axis.hist(population, bins=20, color="#c8c8c8", label=f"{len(population)} random prompts")
-    largest = 0
-    for number, agent in enumerate(agents):
-        scores = table[(table["part"] == "best") & (table["agent"] == agent)]["true_score"].to_numpy(dtype=float)
-        largest = max(largest, len(scores))
-        height = counts.max() * (0.2 + 0.2 * number)
-        drawn = {"color": look(number).colour, "marker": look(number).marker, "markersize": 6, "alpha": 0.8}
-        axis.plot(scores, np.full(len(scores), height), linestyle="none", **drawn)
-    ceiling = table[table["part"] == "ceiling"]["true_score"]
-    label = f"{'mean of the ' if len(ceiling) > 1 else ''}{counted_best(len(ceiling))}, taste known"
-    axis.axvline(ceiling.mean(), color="#000000", linestyle=":", linewidth=1.2, label=label)
-    best = counted_best(largest)
-    axis.set(
-        xlabel="true score (cosine to the taste)",
-        ylabel="random prompts",
-        title=f"{best[0].upper()}{best[1:]}, from words never asked about",
+def demo_figure(results: Results) -> Figure:
+    """Draw the wrong preferences against the number of answers: means over the users, bands of one standard error."""
+    curves = _of(results, "curve").assign(percent=lambda rows: 100 * rows["wrong"].astype(float))
+    users = curves["user"].nunique()
+    labels = {
+        PAPER: "the paper's way: best of four partial prompts, ridge",
+        OURS: f"edpbrl-gym: best of {results.config['num_options']} prompts, adaptive",
+    }
+    panel = Panel(arm_curves(curves, labels, "way", "answers", "user", "percent"), ylabel="wrong preferences (%)")
+    band = f"Mean of {users} simulated users; bands: one standard error." if users > 1 else "One simulated user."
+    return curves_figure(
+        [panel], columns=1, xlabel="questions answered", title="Learning a taste", subtitle=band, size=(6.0, 3.4)
     )
+
+
+def posters_figure(results: Results) -> Figure:
+    """Draw posters of the prompts that each way of asking would write, users in rows."""
+    import matplotlib.image
+
+    best = _of(results, "best")
+    users = list(dict.fromkeys(best["user"]))[:_SHOWN]
+    renderer = PostersRenderer(width=360, height=450)
+    with new_figure(7.2, 3.35 * len(users), grid=False) as figure:
+        axes = figure.subplots(len(users), len(_TITLES), squeeze=False)
+        for line, user in zip(axes, users, strict=True):
+            for axis, (way, title) in zip(line, _TITLES.items(), strict=True):
+                [row] = best[(best["user"] == user) & (best["way"] == way)].itertuples()
+                [drawn] = renderer.draw([row.prompt], [0])
+                axis.imshow(matplotlib.image.imread(io.BytesIO(drawn.png)))
+                axis.set_axis_off()
+                axis.set_title(title, fontsize=9)
+                share = "all" if row.percentile >= 100 else f"{math.floor(row.percentile)}% of"
+                below = f"{textwrap.fill(row.prompt, _WIDTH)}\nbetter than {share} random prompts"
+                axis.text(0.5, -0.02, below, transform=axis.transAxes, ha="center", va="top", fontsize=7)
+            line[0].text(
+                -0.16, 0.5, textwrap.fill(user, 32), transform=line[0].transAxes, rotation=90, ha="center",
+                va="center", fontsize=8,
+            )  # fmt: skip
+    return figure

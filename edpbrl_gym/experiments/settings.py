@@ -23,6 +23,7 @@ from edpbrl_gym._validation import (
 from edpbrl_gym.features import check_encoder_spec
 
 __all__ = [
+    "DEMO_USERS",
     "PAPER_USERS",
     "AgentSettings",
     "DemoSettings",
@@ -40,6 +41,16 @@ PAPER_USERS: dict[str, str] = {
     "medieval": "An image with ancient kingdom depicting medieval times",
     "technological": "An image with advanced technologies depicting futuristic style",
 }
+
+DEMO_USERS: tuple[str, ...] = (
+    "A cosy winter evening, warm candle light behind frosted windows",
+    "Long summer holidays at the seaside when I was small",
+    "A smoky jazz club long after midnight",
+    "Strict modern architecture and nothing superfluous",
+    "Spring flowers in my grandmother's garden",
+    "Strange planets and the cold between the stars",
+)
+"""The simulated users of the demo. Nothing was chosen on them."""
 
 
 @dataclass(frozen=True)
@@ -262,25 +273,27 @@ class DemoSettings:
     """Settings that decide the numbers of the demo.
 
     Attributes:
-        text: Taste of the simulated user in words; theta* is its embedding.
-        questions: Questions that the user answers, each about complete prompts.
-        num_options: K, prompts of a question.
+        text: Tastes of the simulated users in words, one user each; theta* is the embedding.
+        questions: Questions that each user answers, in each way of asking.
+        num_options: K, complete prompts of one of our questions; the paper's has four partial ones.
         vocabulary: Vocabulary (images, interiors, posters, styles) or folder of token files, one per step, in
-            alphabetical order (None: images).
+            alphabetical order.
         encoder: Text encoder: minilm, sentence-transformers:ID, open_clip:MODEL/TAG, package.module:Class.
         seed: Seed of all draws.
     """
 
-    text: str = "A cosy winter evening, warm candle light behind frosted windows"
-    questions: int = 20
+    text: tuple[str, ...] = DEMO_USERS
+    questions: int = 18
     num_options: int = 9
-    vocabulary: str | None = None
+    vocabulary: str = "posters"
     encoder: str = "minilm"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.text.strip():
-            raise ValueError("Expected a text that describes a taste, got an empty one")
+        if not self.text or not all(text.strip() for text in self.text):
+            raise ValueError("Expected a text that describes a taste, for each user, got an empty one")
+        if len(set(self.text)) < len(self.text):
+            raise ValueError("Expected another taste for each user, got one twice; leave it out")
         check_count(self.questions, "questions", maximum=MOST_EPISODES)
         check_count(self.num_options, "num_options (K)", minimum=2, maximum=MOST_OPTIONS)
         check_count(self.seed, "seed", minimum=0)

@@ -1,16 +1,13 @@
 """Language models as policies: loading, sampling, and REINFORCE."""
 
-from edpbrl_gym.language.model import LanguageModel, load_language_model
-from edpbrl_gym.language.policies import Policies, load_policies, make_policies
-from edpbrl_gym.language.settings import ReinforceSettings
-from edpbrl_gym.language.trainer import train
+from edpbrl_gym._lazy import lazy_names
 
-__all__ = [
-    "LanguageModel",
-    "Policies",
-    "ReinforceSettings",
-    "load_language_model",
-    "load_policies",
-    "make_policies",
-    "train",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "model": ("LanguageModel", "load_language_model"),
+        "policies": ("Policies", "load_policies", "make_policies"),
+        "settings": ("ReinforceSettings",),
+        "trainer": ("train",),
+    },
+)

@@ -1,7 +1,12 @@
 """Oracles: simulated users and models that answer questions."""
 
-from edpbrl_gym.oracles.base import Answers, Oracle, answers_of, check_oracle
-from edpbrl_gym.oracles.image_score import ImageScoreUser
-from edpbrl_gym.oracles.synthetic import ImperfectUser, SyntheticUser
+from edpbrl_gym._lazy import lazy_names
 
-__all__ = ["Answers", "ImageScoreUser", "ImperfectUser", "Oracle", "SyntheticUser", "answers_of", "check_oracle"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "base": ("Answers", "Oracle", "answers_of", "check_oracle"),
+        "image_score": ("ImageScoreUser",),
+        "synthetic": ("ImperfectUser", "SyntheticUser"),
+    },
+)

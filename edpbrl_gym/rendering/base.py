@@ -49,6 +49,8 @@ class Renderer(ABC):
         seeded: Whether equal texts and seeds give equal pictures. If not, a seed only numbers the pictures of a text.
         price: Of one picture, in the currency of whoever is paid; None: it costs nothing.
         size: Width and height of every picture, where that is known before; one of another size is an error.
+        keeps_python: Whether drawing keeps Python busy, so that a server does it in processes of its own; not for what
+            waits for a GPU or for a service.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Renderer(ABC):
     seeded: bool = True
     price: float | None = None
     size: tuple[int, int] | None = None
+    keeps_python: bool = False
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

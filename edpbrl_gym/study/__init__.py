@@ -24,6 +24,10 @@ Other questions are on pages (``forms``): what is answered on one is an event, a
 events and the number of answers alone. Texts are Markdown (``prose``), in the languages of ``wording``.
 Where an arm starts people from others, ``crowds`` notes who has finished, and fits what they said about the pool.
 ``style`` makes the last question, the learnt taste beside random prompts, in a thread of its own.
+``planning`` says in which process questions that follow answers are chosen.
+
+While it runs: ``watching`` reads the log and tells the ``alerts``, ``overview`` is the state on one screen, ``doctor``
+looks whether a study can be served, ``logs`` writes lines of JSON.
 
 The report (``reporting/``) is made of the tables of an export (``export_tables``), whether they come from the database
 or from a folder: both give the same page. ``audit`` makes a session once more and says what differs.

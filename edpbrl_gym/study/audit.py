@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.export_tables import answer_rows, event_rows
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.records import History, Record
+from edpbrl_gym.study.replacing import REPLACED, as_planned, number_replaced
 from edpbrl_gym.study.schedule import Chosen, choose, schedule
 from edpbrl_gym.study.visits import Visit
 
@@ -31,6 +36,7 @@ class AuditedQuestion:
     answer: tuple[int, ...]
     differences: tuple[str, ...]
     at: float  # seconds from consent until it was shown; that of the question before if it never was
+    replaced: dict[str, str]  # texts without a picture, for which it was replaced before anybody saw it, and why
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Audit:
                 "question": step.row,
                 "shown": list(step.shown),
                 "answer": list(step.answer),
+                "replaced": step.replaced,
                 "reproduced": not step.differences,
                 "differences": list(step.differences),
             }
@@ -92,7 +99,8 @@ def audit(name: str, record: Record, materials: Materials) -> Audit:
     Every question is compared with the one that the study asks there: its kind and place in the order, its options,
     their positions, what an attention check asks for. The planner of a question that counts is told the stored answers
     before it, those taken back later included while they stood; where it would ask something else, the audit goes on
-    with what was asked. Where questions are posted, one that counts is the one that was posted.
+    with what was asked. Where questions are posted, one that counts is the one that was posted. One that was replaced
+    is made again too, and so is the one in its place.
     """
     participant = record.participant
     arms = {arm.name: arm for arm in materials.config.arms}
@@ -100,11 +108,14 @@ def audit(name: str, record: Record, materials: Materials) -> Audit:
     visit = None if arm is None else Visit(materials, participant, arm)
     count = None if arm is None else kind_of(arm).count(lambda: len(record.posts))
     slots = schedule(materials.config, participant.number, count)
+    struck = {one["detail"]["question"]: one["detail"] for one in record.events if one["kind"] == REPLACED}
+    replaced: list[dict[str, Any]] = []
     before: History = []
     questions = []
     at = 0.0
     for row, (question, answer) in zip(answer_rows(name, participant, record.history), record.history, strict=True):
         del before[question.number :]  # taken back
+        replaced = [detail for detail in replaced if detail["number"] <= question.number]
         differences: tuple[str, ...]
         if arm is None or visit is None:
             differences = (f"the configuration has no arm {participant.arm!r} any more",)
@@ -113,7 +124,15 @@ def audit(name: str, record: Record, materials: Materials) -> Audit:
         else:
             slot = slots[question.number]
             post = kind_of(arm).post(record.posts.__getitem__, slot.index) if slot.kind == "normal" else None
-            made = choose(materials, participant, slot, before, visit.choose, post)
+            made = choose(
+                materials,
+                participant,
+                slot,
+                before,
+                partial(_chosen, visit, list(replaced)),
+                post,
+                number_replaced(replaced, question.number),
+            )
             differences = _differences(made, question)
         order = () if answer is None else answer.response.order
         questions.append(
@@ -123,13 +142,22 @@ def audit(name: str, record: Record, materials: Materials) -> Audit:
                 tuple(question.positions.index(option) + 1 for option in order),
                 differences,
                 at := at if row["shown_s"] is None else row["shown_s"],
+                dict(struck[question.id]["why"]) if question.id in struck else {},
             )
         )
-        before.append((question, answer))
-    happened = [AuditedEvent(row) for row in event_rows(name, participant, record.events, identified=True)]
+        if question.id in struck:
+            replaced.append(struck[question.id])
+        else:
+            before.append((question, answer))
+    told = [one for one in record.events if one["kind"] != REPLACED]  # with their questions
+    happened = [AuditedEvent(row) for row in event_rows(name, participant, told, identified=True)]
     steps: list[AuditedQuestion | AuditedEvent] = sorted([*happened, *questions], key=lambda step: step.at)
     planner = None if arm is None else arm.planner
     return Audit(name, participant.arm, planner, participant.status, participant.consent_version, tuple(steps))
+
+
+def _chosen(visit: Visit, replaced: list[dict[str, Any]], before: History) -> NDArray[np.int64]:
+    return visit.choose(as_planned(before, replaced))
 
 
 def _differences(made: Chosen, asked: Any) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from edpbrl_gym._validation import Feedback
 from edpbrl_gym.estimation.priors import PRIORS
 from edpbrl_gym.likelihood import AnswerFormat, make_format
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.alerts import AlertsConfig
+from edpbrl_gym.study.exclusions import Exclusions
 from edpbrl_gym.study.forms.pages import Page
 from edpbrl_gym.study.recruitment import Recruitment
 
@@ -115,6 +117,7 @@ class PicturesConfig:
 
     renderer: str  # name of who draws them, see ``load_renderer``
     seed: int = 0  # of all pictures
+    workers: int | None = None  # processes of a server that draw; None: one, or none with a GPU or a service
     options: dict[str, Any] = field(default_factory=dict)  # of the renderer
 
 
@@ -142,6 +145,8 @@ class StudyConfig:
     images: dict[str, str] = field(default_factory=dict)  # names under which images are served, by address in texts
     minimum_people: int = 20  # fewest people of whom anything is said together: a start for others, and the report
     recruitment: Recruitment = field(default_factory=Recruitment)  # where people come from, when and how many
+    exclusions: Exclusions = field(default_factory=Exclusions)  # who is left out when arms are compared
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)  # who is told when something breaks
 
     @property
     def database_url(self) -> str:
@@ -174,6 +179,21 @@ class StudyConfig:
         """SHA-256 of what decides which questions are asked: it must not change while a study runs."""
         return _digest(self._asking())
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """First 16 digits of the SHA-256 of what a preregistration fixes, by its part."""
+        asking, shown, recruitment = self._asking(), self._shown(), _plain(self.recruitment)
+        arms = {name: asking.pop(name, None) for name in ("arms", "files", "crowd")}
+        others = {name: value for name, value in shown.items() if name not in ("pictures", "recruitment")}
+        documents = {
+            "questions": {**asking, "pictures": shown["pictures"]},
+            "arms": arms,
+            "people": {name: recruitment[name] for name in ("people", "arms", "closes", "time_out")},
+            "exclusions": self.exclusions.as_json(),
+            "pages and texts": others,
+        }
+        return {name: _digest(document)[:16] for name, document in documents.items()}
+
     def _asking(self) -> dict[str, Any]:
         document = _plain({name: getattr(self, name) for name in ("seed", "checks", "files")})
         if not self.checks.test:
@@ -193,6 +213,7 @@ class StudyConfig:
     def _shown(self) -> dict[str, Any]:
         names = ("title", "languages", "consent_version", "texts", "pictures", "style", "recruitment")
         document: dict[str, Any] = {name: _plain(getattr(self, name)) for name in names}
+        del document["recruitment"]["pay"]
         document["undo"], document["cant_tell"] = self.questions.undo, self.questions.cant_tell
         more = {"pages": repr(self.pages), "messages": self.messages, "translations": self.translations}
         document |= {name: value for name, value in {**more, "images": self.images}.items() if value and value != "()"}

@@ -20,6 +20,7 @@ from edpbrl_gym.features.images import PICTURE_FEATURES
 from edpbrl_gym.likelihood import FORMATS
 from edpbrl_gym.rendering.settings import MAX_SEED
 from edpbrl_gym.session.stopping import StoppingRule
+from edpbrl_gym.study.alerts import read_alerts
 from edpbrl_gym.study.arms import kind_of, planner_names
 from edpbrl_gym.study.config import (
     CONFIG,
@@ -34,6 +35,7 @@ from edpbrl_gym.study.config import (
     StudyConfig,
     check_driver,
 )
+from edpbrl_gym.study.exclusions import read_exclusions
 from edpbrl_gym.study.forms.reading import read_pages
 from edpbrl_gym.study.prose import image_name, images_of, wrong_image
 from edpbrl_gym.study.recruitment_reading import read_recruitment
@@ -45,6 +47,7 @@ _MAX_SHOWN = 60  # characters of a value in a message
 _FEEDBACKS = ("prompt", "truncated", "state")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
+_MOST_WORKERS = 64  # processes that draw
 
 
 class Mistakes(ValueError):
@@ -294,6 +297,8 @@ def _study(table: Table, folder: Path, mistakes: list[str]) -> StudyConfig:
         translations=translations,
         images=_images(folder, written, mistakes),
         recruitment=read_recruitment(table, [arm.name for arm in arms]),
+        exclusions=read_exclusions(table, checks),
+        alerts=read_alerts(table),
     )
     table.refuse_others()
     return config
@@ -427,6 +432,7 @@ def _pictures(table: Table) -> PicturesConfig | None:
     return PicturesConfig(
         renderer=one.text("renderer", "" if one.has("model") else None, of="who draws them"),
         seed=one.integer("seed", 0, minimum=0, maximum=MAX_SEED),
+        workers=one.integer("workers", 0, minimum=0, maximum=_MOST_WORKERS) if one.has("workers") else None,
         options=one.remaining(),
     )
 

@@ -91,10 +91,10 @@ class Database:
 
     def _make_engine(self) -> Engine:
         if not self.is_sqlite:
-            engine = create_engine(self.url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+            engine = create_engine(self.url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20)
             event.listen(engine, "connect", self._check_identity)
             return engine
-        engine = create_engine(self.url, connect_args={"timeout": _PATIENCE})
+        engine = create_engine(self.url, hide_parameters=True, connect_args={"timeout": _PATIENCE})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine

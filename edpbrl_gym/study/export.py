@@ -16,6 +16,8 @@ from edpbrl_gym.comparisons import Comparisons
 from edpbrl_gym.comparisons.delimited import write_csv
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.likelihood.table import takes
+from edpbrl_gym.study.export_long import long_tables
+from edpbrl_gym.study.export_scripts import write_scripts
 from edpbrl_gym.study.export_tables import (
     ANSWERS,
     STUDY,
@@ -179,6 +181,8 @@ def export(
 
     ``answers`` (.csv, .jsonl, .parquet) has a row for every question asked, ``participants.csv`` for every participant,
     ``pages.csv`` too, with what was answered on pages, if there are any, ``events.csv`` for every event,
+    ``options.csv`` for every option of a question that was answered, ``pairs.csv`` for every two of them that an answer
+    orders, with scripts that fit a conditional logit (``export_scripts``),
     ``predictions.csv`` for every answer to a test question and what was known before it, ``crowd.csv`` for every item
     of a pool that enough of those who finished were shown; ``study.json`` has facts about the study; ``dictionary.csv``
     gives the meaning of every column; ``comparisons/`` has a file for each person, which `edpbrl estimate` and `edpbrl
@@ -195,7 +199,9 @@ def export(
     tables, people = gather(store, materials, identified=identified, pilot=pilot, track=track)
     columns, rows = page_table(of_study(store.records(), pilot=pilot), store.secret, materials.config)
     with replacing_folder(out) as part:
-        _write(part, tables, columns_of(tables.identities), {"pages": (columns, rows)} if columns else {})
+        long = long_tables(tables, materials)
+        _write(part, tables, columns_of(tables.identities), long | ({"pages": (columns, rows)} if columns else {}))
+        write_scripts(part, *long["options"])
         _write_people(part / "comparisons", people, materials)
     total = sum(row["counts"] for row in tables.answers)
     files = [out / "comparisons" / f"{name}.parquet" for name in sorted(people)]

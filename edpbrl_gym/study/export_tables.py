@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from edpbrl_gym._files import reading
 from edpbrl_gym.comparisons.tables import read_table
 from edpbrl_gym.likelihood import AnswerFormat, Response, make_format
 from edpbrl_gym.study.config import NAMED_PRIORS, StudyConfig
+from edpbrl_gym.study.exclusions import excluded_by
+from edpbrl_gym.study.preregistration import preregistered
 from edpbrl_gym.study.records import History, Participant, Record, StoredAnswer, StoredQuestion
 
 __all__ = [
@@ -21,7 +24,9 @@ __all__ = [
     "CROWD",
     "EVENTS",
     "IDENTITIES",
+    "OPTIONS",
     "PAGES",
+    "PAIRS",
     "PARTICIPANTS",
     "PREDICTIONS",
     "STUDY",
@@ -40,6 +45,7 @@ __all__ = [
     "participant_row",
     "pseudonym",
     "read_tables",
+    "seconds_of",
     "since",
     "tables_of",
 ]
@@ -74,6 +80,7 @@ _COLUMNS = _columns()
 PARTICIPANTS, ANSWERS, EVENTS, PREDICTIONS = (
     _COLUMNS["who"] + _COLUMNS[name] for name in ("participants", "answers", "events", "predictions")
 )
+OPTIONS, PAIRS = (_COLUMNS["who"] + _COLUMNS[name] for name in ("options", "pairs"))
 CROWD, IDENTITIES = _COLUMNS["crowd"], _COLUMNS["who"] + _COLUMNS["identities"]
 PAGES = _COLUMNS["who"]  # then those of the pages: see ``forms.export``
 _OWN_EVENTS = ("consent", "comprehension", "status", "undo", "forecast", "sure", "style_choice")
@@ -119,13 +126,22 @@ def answer_rows(name: str, participant: Participant, history: History) -> list[d
     return rows
 
 
+def seconds_of(row: Mapping[str, Any]) -> float | None:
+    """Seconds for an answer, by the browser if it measured them, otherwise by the server; None: unknown."""
+    if row["answer_ms"] is not None:
+        return float(row["answer_ms"]) / 1000
+    if row["shown_s"] is None or row["answered_s"] is None:
+        return None
+    return float(row["answered_s"] - row["shown_s"])
+
+
 def first_of(row: Mapping[str, Any]) -> int | None:
     """The option that an answer of ``ANSWERS`` names as the best, from 0; None if it names none."""
     return Response.from_numbers(row["answer"], row["order"] or ()).first if row["answer"] else None
 
 
 def participant_row(name: str, participant: Participant, history: History, format: AnswerFormat) -> dict[str, Any]:
-    """A row of ``PARTICIPANTS``."""
+    """A row of ``PARTICIPANTS``, but for what its answers' times say."""
     live = [(question, answer) for question, answer in history if answer is not None and not question.struck]
     best = {question.id: answer.response.first for question, answer in live if answer is not None}
     checks = [(question, answer) for question, answer in live if question.expected is not None]
@@ -247,6 +263,9 @@ def facts_of(config: StudyConfig, *, deleted: int, pilot: bool = False) -> dict[
         "vocabulary": questions.vocabulary,
         "encoder": questions.encoder,
         "seed": config.seed,
+        "exclusions": config.exclusions.as_json(),
+        "pay": None if config.recruitment.pay is None else asdict(config.recruitment.pay),
+        "preregistration": preregistered(config),
         "config": config.fingerprint[:16],
         "deleted": deleted,
     }
@@ -268,9 +287,13 @@ def tables_of(
     identities: Rows = []
     for name, record in sorted((pseudonym(secret, one.participant), one) for one in records):
         participant = record.participant
-        participants.append(participant_row(name, participant, record.history, format))
+        asked = answer_rows(name, participant, record.history)
+        times = [seconds for row in asked if row["counts"] and (seconds := seconds_of(row)) is not None]
+        row = participant_row(name, participant, record.history, format)
+        row["median_s"] = round(median(times), 3) if times else None
+        participants.append({**row, "excluded": excluded_by(facts["exclusions"], row)})
         identities += [identity_row(name, participant)] if identified else []
-        answers += answer_rows(name, participant, record.history)
+        answers += asked
         events += event_rows(name, participant, record.events, identified=identified)
     ordered = sorted(predictions, key=lambda row: (row["participant"], row["after"], row["asked"]))
     return StudyTables(dict(facts), participants, answers, events, ordered, identities=identities)

@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 from edpbrl_gym.rendering import NotDrawn, RenderingError
 
 if TYPE_CHECKING:
+    from edpbrl_gym._executor import Executor
     from edpbrl_gym.rendering import CachedRenderer
     from edpbrl_gym.study.config import PicturesConfig, StudyConfig
+    from edpbrl_gym.workers import KeptProcesses
 
-__all__ = ["Pictures", "make_pictures", "study_renderer"]
+__all__ = ["Pictures", "make_pictures", "picture_shape", "study_renderer"]
 
 _log = logging.getLogger(__name__)
 _WAITED_FOR, _NEXT, _LAST, _SOME_TIME = range(4)  # order of the drawing: what a question waits for first
 _KEPT = 64 * 2**20  # bytes of pictures in memory; all are on disk
+_FEW = 4  # pictures that one of several processes draws at once
 _Task = tuple[int, int, str | None]  # priority, order and text; None: the end
 
 
@@ -32,9 +35,15 @@ class Pictures:
     Args:
         renderer: Draws them.
         seed: Of all pictures.
+        shape: As of ``picture_shape``, of the places for them on a page.
+        processes: On which the renderer draws, closed with this; None: it draws in the thread.
     """
 
-    def __init__(self, renderer: CachedRenderer, seed: int) -> None:
+    def __init__(
+        self, renderer: CachedRenderer, seed: int, *, shape: str = "square", processes: KeptProcesses | None = None
+    ) -> None:
+        self.shape, self._processes = shape, processes
+        self._at_once = 1 if processes is None else processes.count
         self._renderer, self._seed = renderer, seed
         self._order = itertools.count()
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
@@ -50,6 +59,8 @@ class Pictures:
         self._tasks.put((-1, 0, None))
         self._thread.join()
         self._renderer.close()
+        if self._processes is not None:
+            self._processes.close()
         with self._lock:
             for future in self._futures.values():
                 future.cancel()
@@ -79,6 +90,12 @@ class Pictures:
         with self._lock:
             return self._futures.get(text)
 
+    @property
+    def waiting(self) -> int:
+        """Number of pictures that are asked for and not there yet."""
+        with self._lock:
+            return sum(not future.done() for future in self._futures.values())
+
     def refused(self, text: str) -> bool:
         """Whether there is no picture of this text for a reason of its own, not of the renderer as a whole."""
         future = self.state(text)
@@ -106,7 +123,7 @@ class Pictures:
     def _batch(self, first: _Task) -> list[str]:
         """Texts to draw at once: those of a task and of others as urgent, as many as the renderer takes."""
         tasks, texts = [first], list[str]()
-        most = 1 if first[0] == _SOME_TIME and self._quick else self._renderer.batch_size
+        most = 1 if first[0] == _SOME_TIME and self._quick else self._renderer.batch_size * self._at_once
         while tasks:
             priority, _, text = tasks.pop()
             with self._lock:
@@ -161,7 +178,9 @@ class Pictures:
             excess -= size
 
 
-def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None) -> CachedRenderer:
+def study_renderer(
+    config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None, executor: Executor | None = None
+) -> CachedRenderer:
     """Who draws the pictures of a study; they are kept in the folder ``pictures`` beside its configuration.
 
     Raises:
@@ -170,11 +189,31 @@ def study_renderer(config: StudyConfig, settings: PicturesConfig, *, budget: int
     from edpbrl_gym.rendering import load_renderer
 
     place = config.folder / "pictures"
-    return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, budget=budget, **settings.options)
+    return load_renderer(settings.renderer, cache_folder=place, beside=config.folder, executor=executor,
+                         budget=budget, **settings.options)  # fmt: skip
 
 
 def make_pictures(config: StudyConfig, settings: PicturesConfig, *, budget: int | None = None) -> Pictures:
-    """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``."""
+    """The pictures of a study, by a renderer that is ready; errors are those of ``study_renderer`` and ``load``.
+
+    They are drawn in processes where ``workers`` of the configuration says so, or the renderer keeps Python busy.
+    """
     renderer = study_renderer(config, settings, budget=budget)
     renderer.renderer.load()  # before people wait
-    return Pictures(renderer, settings.seed)
+    count = int(renderer.renderer.keeps_python) if settings.workers is None else settings.workers
+    if not count:
+        return Pictures(renderer, settings.seed, shape=picture_shape(renderer.describe()))
+    from edpbrl_gym.workers import KeptProcesses
+
+    processes = renderer.executor = KeptProcesses(count)
+    if count > 1:
+        renderer.batch_size = min(renderer.batch_size, _FEW)
+    return Pictures(renderer, settings.seed, shape=picture_shape(renderer.describe()), processes=processes)
+
+
+def picture_shape(settings: Mapping[str, Any]) -> str:
+    """The shape of the pictures of a renderer with these settings: tall, wide or square."""
+    width, height = settings.get("width"), settings.get("height")
+    if not isinstance(width, int) or not isinstance(height, int):
+        return "square"
+    return "tall" if height > 1.1 * width else "wide" if width > 1.1 * height else "square"

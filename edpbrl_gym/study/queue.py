@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from edpbrl_gym.likelihood import Response
@@ -18,10 +19,11 @@ from edpbrl_gym.session.stopping import Left, StoppingRule
 from edpbrl_gym.study.arms import ArmKind, kind_of
 from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.forms.pages import CHECKED, PAGE, PageForm, due_among_choices, entries_of
-from edpbrl_gym.study.materials import Materials, PriorityLock
+from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import Pictures
+from edpbrl_gym.study.planning import Planning
 from edpbrl_gym.study.posts import Posts
-from edpbrl_gym.study.quotas import NoPlaceError, Quotas
+from edpbrl_gym.study.quotas import NoPlaceError, PageWaits, Quotas
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
@@ -33,12 +35,13 @@ from edpbrl_gym.study.records import (
     Timing,
 )
 from edpbrl_gym.study.recruitment import Closed
+from edpbrl_gym.study.replacing import Replacing, as_planned, number_replaced, replaced_now
 from edpbrl_gym.study.schedule import Slot, arm_of, choose, schedule
 from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.style import STYLE_CHOICE, Choice, Style, Styles
 from edpbrl_gym.study.visits import Visit, Visits
 
-__all__ = ["StudyQueue"]
+__all__ = ["StudyQueue", "page_waits_of"]
 
 _EVERY = 6  # questions between two looks at the rule
 _SURE, _FORECAST = "sure", "forecast"  # kinds of events
@@ -99,8 +102,9 @@ class StudyQueue:
     """Asks the questions of a study and stores the answers.
 
     The database is the truth. Sessions are made anew from it by replay, so a server can be killed at any time, and
-    several servers can share one database. After an answer the next question is chosen in a worker thread, while the
-    page is on its way; while a question is read, its planner works ahead. Safe to use from several threads.
+    several servers can share one database. After an answer the next question is chosen in a thread, while the page is
+    on its way; while a question is read, its planner works ahead. ``planning`` says where; it is closed by whoever made
+    it. Safe to use from several threads.
 
     Errors of its methods are those of ``records``, and a ``ValueError`` for an answer of another format.
 
@@ -114,21 +118,21 @@ class StudyQueue:
         store: Store,
         materials: Materials,
         *,
-        workers: int = 1,
+        planning: Planning | None = None,
         pictures: Pictures | None = None,
     ) -> None:
-        self.pictures = pictures
+        self.pictures, self.planning = pictures, planning or Planning(materials)
         self.resources = ExitStack()  # closed with the queue
         self.config, self.store, self.materials = config, store, materials
         self._posts = Posts(store.database)
         self._stopping = Stopping(config.questions.stopping, store)
         self._arms = {arm.name: arm for arm in config.arms}
         self._visits = Visits(lambda one: Visit(materials, one, self._arms[one.arm]))
-        self._styles = Styles(materials, store, pictures)
+        self._styles = Styles(materials, store, pictures, self.planning.style)
+        self._replacing = Replacing(store, lambda: self.pictures, self._spare)
         materials.rest_on(store)
         self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
-        self._computing = PriorityLock()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="edpbrl-study")
+        self._pool = ThreadPoolExecutor(self.planning.threads, thread_name_prefix="edpbrl-study")
         asking = hashlib.sha256(json.dumps(
             [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
         ).encode()).hexdigest()  # fmt: skip
@@ -137,7 +141,7 @@ class StudyQueue:
                 f"Expected the questions, arms, seed, vocabulary and encoder with which the study in "
                 f"{store.database.name} began, got others; restore them, or begin a new study with another database"
             )
-        for arm in config.arms:
+        for arm in config.arms if not self.planning.workers else ():  # otherwise they are prepared
             kind_of(arm).prepare(arm, materials)
         self._quotas = Quotas(
             config.recruitment.people, {arm.name: config.recruitment.arms.get(arm.name) for arm in config.arms}
@@ -176,7 +180,7 @@ class StudyQueue:
         """Why somebody with these external identifiers is not let in; None: they are, or take part already."""
         recruitment = self.config.recruitment
         if (since := recruitment.idle_since) is not None:
-            self.store.time_out(since, None, self._page_waits)
+            self.store.time_out(since, None, page_waits_of(self.config))
         why = recruitment.closed(datetime.now(UTC))
         if why is None and self._quotas.are_set:
             try:
@@ -190,12 +194,8 @@ class StudyQueue:
         since = self.config.recruitment.idle_since
         if since is None or participant.place is None or participant.status == "finished":
             return participant
-        ended = self.store.time_out(since, participant.id, self._page_waits)
+        ended = self.store.time_out(since, participant.id, page_waits_of(self.config))
         return self.store.participant(participant.code) if ended else participant
-
-    def _page_waits(self, happened: list[dict[str, Any]], answered: int) -> bool:
-        pages, most = self.config.pages, self.config.most_choices
-        return due_among_choices(pages, entries_of(happened), answered, most) is not None
 
     def consent(self, participant: Participant) -> Participant:
         """Store the consent to the current version of its text."""
@@ -217,7 +217,7 @@ class StudyQueue:
         left = max(0, attempts - len(tried))
         if left == 0:
             self.store.set_status(participant.id, "failed")
-            self._visits.let_go(participant)
+            self._let_go(participant)
         return left
 
     def is_screened(self, participant: Participant) -> bool:
@@ -226,10 +226,10 @@ class StudyQueue:
         return any(page.attempts == 1 for page in self.config.pages if tried and page.name == tried[-1])
 
     def store_page(self, participant: Participant, key: str, answers: Mapping[str, Any], timing: Timing) -> None:
-        """Store what was answered on a page, under its key; the first time counts."""
+        """Store what was answered on a page, under its key; the first time counts, and none after a time-out."""
         measured = {name: value for name, value in asdict(timing).items() if value is not None}
         detail = {"page": key, "answers": dict(answers), "timing": measured, "config": self.config.fingerprint[:16]}
-        self.store.first_event(participant.id, PAGE, detail, about="page")
+        self.store.first_event(participant.id, PAGE, detail, about="page", refused=_NOT_ASKED)
 
     def withdraw(self, participant: Participant, *, asked_on: bool = False) -> None:
         """End a participation for good; without effect when it has ended already.
@@ -241,7 +241,7 @@ class StudyQueue:
         ended = ("failed", "timed_out") if asked_on else ("finished", "failed", "timed_out")
         if self.store.participant(participant.code).status not in ended:
             self.store.set_status(participant.id, "withdrawn")
-        self._visits.let_go(participant)
+        self._let_go(participant)
 
     def _check_asking(self, participant: Participant) -> Participant:
         return _asking(self.store.participant(participant.code))
@@ -255,10 +255,15 @@ class StudyQueue:
         question = _waiting(history)
         if question is None:
             question = self._prepare(participant)
+        while question is not None and question.shown_at is None:
+            lacking = self._replacing.lacking(participant, question)
+            if not lacking:
+                self.store.mark_shown(question.id)
+                break
+            self._replacing.replace(participant, question, lacking)
+            question = self._prepare(participant)
         if question is None:
             return None
-        if question.shown_at is None:
-            self.store.mark_shown(question.id)
         if question.kind == "normal" and self._kind(participant).thinks(self._arms[participant.arm]):
             self._work(self._think, participant)
         return question
@@ -319,14 +324,14 @@ class StudyQueue:
             if waiting is not None:
                 return waiting
             if status == "finished" or status in _NOT_ASKED:
-                self._visits.let_go(participant)
+                self._let_go(participant)
                 return None
             slots, place = self._slots(participant), len(history)
             slot = slots[place] if place < len(slots) else None
             if slot is None or self._is_over(participant, visit, slot, history):
                 self.store.set_status(participant.id, "finished")
                 self._note()  # before the visit is let go: who waits for its end then finds the crowd
-                self._visits.let_go(participant)
+                self._let_go(participant)
                 self._work(self.style, participant)
                 return None
             if status == "consented":
@@ -338,8 +343,21 @@ class StudyQueue:
         if not self._stopping.is_due(slot):
             return False
         visit.start()  # where others must be fitted, nobody else waits
-        with self._computing.held(_WAITED_FOR):
-            return self._stopping.decide(participant, visit.session(history).progress(), len(history))
+        with self.planning.turn(visit, _WAITED_FOR):
+            planned = as_planned(history, self._replaced(participant))
+            return self._stopping.decide(participant, self.planning.progress(visit, planned), len(history))
+
+    def _spare(self, participant: Participant) -> int | None:
+        """How many questions that count can be replaced; none where they are steps of prompts that grow."""
+        return self._kind(participant).spare(self._arms[participant.arm], self.materials) if self._is_whole else 0
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.materials.per_episode == 1
+
+    def _replaced(self, participant: Participant) -> list[dict[str, Any]]:
+        """What was replaced and is not taken back."""
+        return [] if self.pictures is None else replaced_now(self.store.events(participant.id))
 
     def _kind(self, participant: Participant) -> ArmKind:
         return kind_of(self._arms[participant.arm])
@@ -362,7 +380,10 @@ class StudyQueue:
         slot, visit = slots[place], self._visits.of(participant)
         if slot.kind == "normal" and not visit.is_independent:
             return []
-        return choose(self.materials, participant, slot, history, visit.choose).texts
+        replaced = self._replaced(participant)
+        return choose(
+            self.materials, participant, slot, history, lambda before: visit.choose(as_planned(before, replaced))
+        ).texts
 
     def _add(self, participant: Participant, visit: Visit, slot: Slot, history: History) -> StoredQuestion:
         post = None
@@ -371,8 +392,18 @@ class StudyQueue:
         planned = slot.kind == "normal" and post is None and not visit.is_independent
         if planned:
             visit.start()
-        with self._computing.held(_WAITED_FOR) if planned else nullcontext():
-            chosen = choose(self.materials, participant, slot, history, visit.choose, post)
+        by = partial(self.planning.choose, visit) if planned else visit.choose
+        with self.planning.turn(visit, _WAITED_FOR) if planned else nullcontext():
+            replaced = self._replaced(participant)
+            chosen = choose(
+                self.materials,
+                participant,
+                slot,
+                history,
+                lambda before: by(as_planned(before, replaced)),
+                post,
+                number_replaced(replaced, len(history)),
+            )
         question = self.store.add_question(participant.id, len(history), **vars(chosen))
         if self.pictures is not None:
             self.pictures.ahead(question.texts)
@@ -382,26 +413,25 @@ class StudyQueue:
         """Let the planner work ahead while the question is read, unless somebody waits for a question."""
         visit = self._visits.of(participant)
         visit.start()
-        with self._computing.held(_AHEAD):
+        with self.planning.turn(visit, _AHEAD):
             if not visit.lock.acquire(blocking=False):  # the next question is being chosen already
                 return
             try:
                 current, history = self.store.situation(participant.code)
                 if current.status == "finished" or current.status in _NOT_ASKED:
-                    self._visits.let_go(participant)
+                    self._let_go(participant)
                     return
                 waiting = _waiting(history)
                 if waiting is not None and waiting.kind == "normal":
-                    session = visit.session(history)
-                    session.ask()
-                    if self.config.questions.stopping is None:
-                        session.planner.think()
-                    else:
-                        session.think()
+                    self.planning.think(visit, as_planned(history, self._replaced(participant)))
             finally:
                 visit.lock.release()
 
     # sessions and threads
+
+    def _let_go(self, participant: Participant) -> None:
+        self._visits.let_go(participant)
+        self.planning.let_go(participant)
 
     def _note(self) -> None:
         """Note a crowd if it is time for one, and fit the last one before somebody starts from it."""
@@ -421,6 +451,15 @@ class StudyQueue:
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
             return
         future.add_done_callback(_report)
+
+
+def page_waits_of(config: StudyConfig) -> PageWaits:
+    """Tells whether a page of questions is due after events and so many answers."""
+
+    def waits(happened: list[dict[str, Any]], answered: int) -> bool:
+        return due_among_choices(config.pages, entries_of(happened), answered, config.most_choices) is not None
+
+    return waits
 
 
 def _asking(participant: Participant) -> Participant:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from edpbrl_gym.study.platforms import NO_PLATFORM, PLATFORMS, Platform
 
-__all__ = ["ENDS", "OUTCOMES", "Closed", "Outcome", "Recruitment", "WayBack", "names_in"]
+__all__ = ["ENDS", "OUTCOMES", "Closed", "Outcome", "Pay", "Recruitment", "WayBack", "names_in"]
 
 Outcome = Literal["complete", "screened_out", "no_consent", "quota_full", "timed_out"]
 OUTCOMES: tuple[Outcome, ...] = ("complete", "screened_out", "no_consent", "quota_full", "timed_out")
@@ -35,6 +35,14 @@ class WayBack:
 
 
 @dataclass(frozen=True)
+class Pay:
+    """What somebody who finishes is paid."""
+
+    amount: float
+    currency: str  # three letters, such as EUR
+
+
+@dataclass(frozen=True)
 class Recruitment:
     """The table ``[recruitment]``."""
 
@@ -49,6 +57,7 @@ class Recruitment:
     arms: Mapping[str, int] = field(default_factory=dict)  # most people who finish in an arm, by its name
     time_out: int | None = None  # minutes without an answer after which a place is free again; None: it never is
     pilot: bool = False  # whether new people try the study out: they are marked, and left out of reports and exports
+    pay: Pay | None = None  # of which the report says what it is an hour
 
     @property
     def preset(self) -> Platform:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edpbrl_gym.study.platforms import NO_PLATFORM, PLATFORMS, parameters_of
-from edpbrl_gym.study.recruitment import OUTCOMES, Recruitment, names_in
+from edpbrl_gym.study.recruitment import OUTCOMES, Pay, Recruitment, names_in
 
 if TYPE_CHECKING:
     from edpbrl_gym.study.config_reading import Table
@@ -54,10 +54,24 @@ def read_recruitment(document: Table, arms: Sequence[str]) -> Recruitment:
         arms=most,
         time_out=table.integer("time_out", 60, minimum=1, maximum=_MOST_MINUTES) if table.has("time_out") else None,
         pilot=table.flag("pilot", False),
+        pay=_pay(table),
     )
     if result.redirect and not (result.completion_url or preset.back):
         table.note("redirect", "an address to go to", "give completion_url")
-    table.refuse_others(also=("completion_url", "people", "time_out", *preset.settings))
+    table.refuse_others(also=("completion_url", "people", "time_out", "pay", *preset.settings))
+    return result
+
+
+def _pay(table: Table) -> Pay | None:
+    if not table.has("pay"):
+        return None
+    pay = table.table("pay")
+    if not pay.has("amount"):
+        pay.note("amount", "what somebody who finishes is paid", "write amount = 3.00")
+    result = Pay(pay.number("amount", 1.0, minimum=0.0, maximum=1e6), pay.text("currency", of="three letters"))
+    if result.currency and not re.fullmatch("[A-Z]{3}", result.currency):
+        pay.note("currency", 'three capital letters, such as "EUR"')
+    pay.refuse_others()
     return result
 
 

@@ -94,15 +94,17 @@ def choose(
     history: History,
     planned: Callable[[History], NDArray[np.int64]],
     post: Post | None = None,
+    replaced: int = 0,
 ) -> Chosen:
     """The question of a slot, after the questions before it without those taken back.
 
     Of one that counts, ``planned`` gives the prompts (K, h + 1) after this history; what an oracle has posted for the
-    slot is asked instead, and has no tokens.
+    slot is asked instead, and has no tokens. ``replaced`` is how many were replaced there before this one.
     """
     config = materials.config
     options = config.questions.options
-    rng = generator(config.seed, "question", participant.number, len(history))
+    again = (replaced,) if replaced else ()
+    rng = generator(config.seed, "question", participant.number, len(history), *again)
     positions = rng.permutation(options).tolist()
     if post is not None:
         return Chosen(slot.kind, [[] for _ in post.texts], post.texts, positions)
@@ -115,7 +117,7 @@ def choose(
             positions = [*positions[1:], positions[0]]  # in another order
         return Chosen(slot.kind, asked.tokens, asked.texts, positions, repeat_of=asked.id)
     if slot.kind == "test":  # the same for everybody
-        tokens = materials.draw_options(generator(config.seed, "test question", slot.index))
+        tokens = materials.draw_options(generator(config.seed, "test question", slot.index, *again))
     else:
         tokens = materials.draw_options(rng)
     expected = int(rng.integers(options)) if slot.kind == "attention" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from edpbrl_gym.study.quotas import GIVES_BACK, PageWaits, Quotas, idle, places_
 from edpbrl_gym.study.records import (
     History,
     HistoryChangedError,
+    NotAskingError,
     Participant,
     QuestionKind,
     Receipt,
@@ -266,14 +267,25 @@ class Store:
             add_event_row(connection, participant, kind, dict(detail or {}))
 
     def first_event(
-        self, participant: int, kind: str, detail: Mapping[str, Any], *, about: str | None = None
+        self,
+        participant: int,
+        kind: str,
+        detail: Mapping[str, Any],
+        *,
+        about: str | None = None,
+        refused: Collection[str] = (),
     ) -> dict[str, Any]:
         """Store something that happens to a participant once; the detail of the first time, whichever came first.
 
         Several events of a kind are told apart by the entry ``about`` of their detail.
+
+        Raises:
+            NotAskingError: The participant's status is among those ``refused``; nothing is stored.
         """
         with self.database.writing() as connection:
-            locked(connection, participant)
+            status = locked(connection, participant).status
+            if status in refused:
+                raise NotAskingError(f"Expected a participant who may be asked, got one whose status is {status}")
             same = select(events.c.detail).where(events.c.participant == participant, events.c.kind == kind)
             for stored in connection.execute(same.order_by(events.c.id)).scalars():
                 if about is None or stored.get(about) == detail[about]:
@@ -363,6 +375,24 @@ class Store:
             "created_at": now(),
         }
         return question_of(connection.execute(insert(questions).values(**full).returning(questions)).one())
+
+    def replace(self, participant: int, question: int, kind: str, why: Mapping[str, Any]) -> bool:
+        """Strike the question that waits, if nobody has seen it, by an event of a kind that tells all about it."""
+        with self.database.writing() as connection:
+            locked(connection, participant)
+            row = connection.execute(select(questions).where(questions.c.id == question)).first()
+            if row is None or row.struck_by is not None or row.shown_at is not None or is_answered(connection, row.id):
+                return False
+            told = {name: getattr(row, name) for name in ("number", "kind", "tokens", "texts", "positions")}
+            event = add_event_row(connection, participant, kind, {**told, **why, "question": question, "at": now()})
+            connection.execute(update(questions).where(questions.c.id == question).values(struck_by=event))
+            return True
+
+    def without_pictures(self, kind: str) -> dict[str, str]:
+        """The texts for which questions were ever replaced by events of a kind, and why."""
+        query = select(events.c.detail).where(events.c.kind == kind).order_by(events.c.id)
+        with self.database.reading() as connection:
+            return {text: why for detail in connection.execute(query).scalars() for text, why in detail["why"].items()}
 
     def mark_shown(self, question: int) -> None:
         """Store when a question was first shown."""

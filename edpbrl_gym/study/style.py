@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,6 @@ from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.records import History, NotReadyError, Participant, UnknownParticipantError
 from edpbrl_gym.study.store import Store
-from edpbrl_gym.study.visits import Visit
 
 __all__ = ["STYLE", "STYLE_CHOICE", "Choice", "Style", "Styles", "make_style"]
 
@@ -30,6 +30,7 @@ STYLE, STYLE_CHOICE = "style", "style_choice"
 
 Choice = Literal["learnt", "random", "tie"]
 
+Make = Callable[[Participant, Arm, History], "Style | None"]
 _TRIES = 200  # random prompts drawn at most
 _ANSWER = "answer"  # row of the last answer, in the event
 
@@ -77,8 +78,8 @@ class Styles:
     asked for again. The session is made anew from the stored answers, and let go afterwards.
     """
 
-    def __init__(self, materials: Materials, store: Store, pictures: Pictures | None) -> None:
-        self._materials, self._store, self._pictures = materials, store, pictures
+    def __init__(self, materials: Materials, store: Store, pictures: Pictures | None, make: Make) -> None:
+        self._materials, self._store, self._pictures, self._make_style = materials, store, pictures, make
         self._arms = {arm.name: arm for arm in materials.config.arms}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-style")
         self._work: dict[tuple[int, int | None], Future[None]] = {}  # by participant and last answer
@@ -159,8 +160,7 @@ class Styles:
     def _style(self, participant: Participant, history: History) -> Style | None:
         arm = self._learner(participant)
         assert arm is not None  # see ``find``
-        session = Visit(self._materials, participant, arm).session(history)
-        return make_style(self._materials, participant, session, self._materials.config.style)
+        return self._make_style(participant, arm, history)
 
 
 def _last(history: History) -> int | None:

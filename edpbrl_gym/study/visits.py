@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.session import Session
 from edpbrl_gym.session.questions import check_distinct
 from edpbrl_gym.session.transcript import Transcript
 from edpbrl_gym.study.arms import kind_of
-from edpbrl_gym.study.config import Arm
+from edpbrl_gym.study.config import OF_STUDY, Arm
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.records import History, Participant
 
@@ -31,17 +33,26 @@ class Visit:
     def __init__(self, materials: Materials, participant: Participant, arm: Arm) -> None:
         self.lock = threading.RLock()  # to be held while the session is used
         self._materials = materials
-        self._participant, self._number = participant, participant.number
+        self.participant, self._number = participant, participant.number
         self._arm = arm
         self._started: Arm | None = None
         self._session: Session | None = None
         self._told: list[int] = []  # rows of the answers that the session knows
 
-    def start(self) -> Arm:
-        """The arm with the prior from which the participant starts; other people's answers may have to be fitted."""
+    def start(self, prior: TastePrior | None = None) -> Arm:
+        """The arm with the prior from which the participant starts; other people's answers may have to be fitted.
+
+        ``prior`` is the one, where another process has fitted it.
+        """
         if self._started is None:
-            self._started = self._materials.crowds.arm(self._arm, self._participant)
+            crowds, arm = self._materials.crowds, self._arm
+            self._started = crowds.arm(arm, self.participant) if prior is None else replace(arm, prior=prior)
         return self._started
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it is not known yet from which people the participant starts."""
+        return self._started is None and self._arm.prior == OF_STUDY
 
     @property
     def is_independent(self) -> bool:
@@ -143,5 +154,10 @@ class Visits:
 
     def let_go(self, participant: Participant) -> None:
         """Forget the session of a participant who is asked no more."""
+        self.forget([participant.id])
+
+    def forget(self, participants: Iterable[int]) -> None:
+        """Forget the sessions of participants, by their rows."""
         with self._lock:
-            self._visits.pop(participant.id, None)
+            for one in participants:
+                self._visits.pop(one, None)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.solvers import cells, report, results, suites, vocabularies
+from benchmarks.solvers.__main__ import PAGES
 from benchmarks.solvers.cases import Case, Instance
 from benchmarks.solvers.certificate import certificate
 from benchmarks.solvers.competitors import SOLVERS
@@ -137,9 +138,10 @@ def test_quick_run_measures_and_resumes(quick_lines):
     assert fast["certified_gap"] == pytest.approx(fast["reported_gap"], rel=1e-2, abs=1e-9)
 
 
-def test_page_shows_the_tables_of_the_committed_results(tmp_path):
-    """docs/performance.md is what the report writes from benchmarks/results/solvers.jsonl."""
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", PAGES)
+def test_page_shows_the_tables_of_the_committed_results(name, tmp_path):
+    """The page is what the report writes from benchmarks/results/solvers.jsonl."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     committed, page = ROOT / "benchmarks" / "results" / "solvers.jsonl", tmp_path / "page.md"
     emptied = re.sub(r"(<!-- table: .* -->\n).*?(<!-- end -->)", r"\1old\n\2", text, flags=re.S)
     page.write_text(emptied, encoding="utf-8")

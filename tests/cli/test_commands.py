@@ -76,7 +76,9 @@ def test_answers_are_never_written_over(words, tmp_path, capsys):
 
 
 def test_every_demo_has_a_folder_of_its_own():
-    folders = {_default_folder(DemoSettings(**given)) for given in ({}, {"text": "a red fox"}, {"text": "a blue fox"})}
+    folders = {
+        _default_folder(DemoSettings(**given)) for given in ({}, {"text": ("a red fox",)}, {"text": ("a blue fox",)})
+    }
     assert len(folders) == 3 and Path("runs/demo") in folders
 
 
@@ -103,22 +105,19 @@ def test_estimate_and_personalize_from_answered_questions(study, words, minilm, 
 
 def test_the_demo_tells_its_story(words, tmp_path, capsys):
     out = tmp_path / "demo"
-    given = ["--text", TASTE, "--vocabulary", words, "--questions", "5", "--num-options", "4", "--out", str(out)]
+    texts = [TASTE, "a blue whale"]
+    given = ["--text", *texts, "--vocabulary", words, "--questions", "5", "--num-options", "4", "--out", str(out)]
     assert main(["demo", *given]) == 0
     printed = capsys.readouterr().out
-    for text in (TASTE, "pick the best of 4 prompts", "with its answer", "Adaptive questions", "This time"):
+    for text in (TASTE, "with the answer", "User 2 of 2", "after 5 answers", "taste known", "edpbrl ask"):
         assert text in printed
     assert re.search(r"Done in \d+ s\.", printed)
     table = read_results(out).table
     best = table[table["part"] == "best"]
-    count = (best["agent"] == "Adaptive").sum()
-    assert count == 4  # of two held-out tokens a step, no more differ in two of three
-    assert "Four best prompts after Adaptive" in printed and "Three best prompts after Random" in printed
-    told = printed + (out / "REPORT.md").read_text(encoding="utf-8")
-    assert not re.search(r"\bten\b", told, re.IGNORECASE)
-    assert set(table.loc[table["part"] == "plain curve", "agent"]) == {"Random"}
-    assert set(best["agent"]) == {"Adaptive", "Random"} and best["percentile"].between(0, 100).all()
-    assert read_results(out).provenance["user"]["text"] == TASTE
+    assert set(best["way"]) == {"paper", "ours", "known"} and best["percentile"].between(0, 100).all()
+    assert set(table["user"]) == set(texts) and table["wrong"].dropna().between(0, 1).all()
+    assert table.loc[table["part"] == "curve", "answers"].max() == 5
+    assert [user["text"] for user in read_results(out).provenance["users"]] == texts
     before = (out / "figures" / "demo.png").read_bytes()
     (out / "figures" / "demo.png").unlink()
     assert main(["report", str(out)]) == 0

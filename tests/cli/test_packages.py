@@ -21,7 +21,7 @@ def hide(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "extras"),
     [
-        (["demo"], "text,experiments"),
+        (["demo"], "text,experiments,pictures"),
         (["ask"], "study,pictures,text"),
         (["ask", "--terminal"], "text"),
         (["design", *OWN, "--solver", "deep"], "rl"),

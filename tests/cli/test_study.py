@@ -1,6 +1,7 @@
 """`edpbrl study` end to end."""
 
 import json
+import re
 
 import numpy as np
 import pandas
@@ -45,9 +46,14 @@ def test_check_says_what_the_study_will_be(folder, capsys):
     for text in ("at most 10 (6 that count", "adaptive, 33% of the participants", "2026-11", "minutes"):
         assert text in printed
     with open(folder / "study.toml", "a", encoding="utf-8") as file:
+        file.write('\n[exclusions]\nfailed_checks = 1\n[recruitment]\npay = { amount = 3, currency = "EUR" }\n')
         file.write('\n[[arms]]\nname = "loop"\nplanner = "oracle"\n')
     assert main(["study", "check", str(folder)]) == 0
-    assert "loop: questions come from HumanOracle, 25% of the participants" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "loop: questions come from HumanOracle, 25% of the participants" in printed
+    minutes = int(re.search(r"about (\d+) minutes", printed)[1])
+    hourly = float(re.search(r"3.00 EUR, ([\d.]+) an hour", printed)[1])
+    assert minutes == round(60 * 3 / hourly) and "attention checks failed: 1 or more" in printed
 
 
 def test_check_says_what_is_left_to_do(folder, capsys):

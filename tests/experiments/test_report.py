@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from edpbrl_gym.experiments.demo_report import demo_figure, demo_verdict
+from edpbrl_gym.experiments.demo_report import demo_figure, demo_verdict, posters_figure
 from edpbrl_gym.experiments.registry import write_report
 from edpbrl_gym.experiments.runs import Results, RunFolderError
 from edpbrl_gym.experiments.synthetic_report import METRICS, errors_table, make_report
@@ -71,61 +71,39 @@ def test_an_unknown_kind_is_refused(tmp_path):
         write_report(Results(None, kind="thesis", config={}, provenance={}), tmp_path)
 
 
-def demo_results(*, adaptive: float, random: float, plain: float, scores=(0.5, 0.4)) -> Results:
-    """Results of a demo with these preference errors at its end, and these scores of the best prompts."""
-    ends = (("curve", "Adaptive", adaptive), ("curve", "Random", random), ("plain curve", "Random", plain))
-    rows = [
-        {"part": part, "agent": agent, "questions": questions, "preference_error": error}
-        for part, agent, last in ends
-        for questions, error in ((10, last), (5, 0.4))
-    ]
-    rows += [
-        {"part": "best", "agent": agent, "true_score": score, "percentile": 99.0}
-        for agent, score in zip(("Adaptive", "Random"), scores, strict=True)
-    ]
-    rows += [{"part": "population", "true_score": score} for score in (0.1, 0.3)]
-    rows += [{"part": "ceiling", "true_score": 0.7}]
-    return Results(pandas.DataFrame(rows), kind="demo", config={"questions": 10}, provenance={})
+def demo_results(paper: list[float], ours: list[float], *, percentiles: tuple[float, float] = (90.0, 99.0)) -> Results:
+    """Results of a demo: the errors of its users at the end, and how good its prompts are."""
+    rows: list[dict[str, object]] = []
+    for number, errors in enumerate(zip(paper, ours, strict=True)):
+        for way, wrong, percentile in zip(("paper", "ours"), errors, percentiles, strict=True):
+            shared = {"user": f"user {number}", "way": way}
+            rows += [{"part": "curve", **shared, "answers": n, "wrong": w} for n, w in ((10, wrong), (5, 0.4))]
+            rows.append({"part": "best", **shared, "prompt": "a fox", "percentile": percentile - number})
+        rows.append(
+            {"part": "best", "user": f"user {number}", "way": "known", "prompt": "a red fox", "percentile": 100.0}
+        )
+    return Results(pandas.DataFrame(rows), kind="demo", config={"questions": 10, "num_options": 9}, provenance={})
 
 
-def test_the_demo_says_what_each_taste_gets_wrong():
-    lines = demo_verdict(demo_results(adaptive=0.123, random=0.234, plain=0.345))
-    assert "Adaptive questions: after 10 questions" in lines[1] and "12.3%" in lines[1]
-    assert "Random questions" in lines[2] and "23.4%" in lines[2]
-    assert "lambda = 100" in lines[3] and "34.5%" in lines[3]
+def test_the_demo_says_a_difference_only_where_there_is_one():
+    clear = demo_verdict(demo_results([0.30, 0.32, 0.34], [0.20, 0.22, 0.25]))
+    assert "in 32.0% of the cases" in clear[0] and "in 22.3% after as many" in clear[0]
+    assert "9.7 percentage points fewer (standard error 0.3)" in clear[0]
+    assert "better for the user than 89.0% of random prompts (paper) and 98.0% (ours)" in clear[1]
+    assert "9.0 percentage points better" in clear[1]
+    noisy = demo_verdict(demo_results([0.30, 0.20, 0.34], [0.20, 0.32, 0.25], percentiles=(99.0, 99.0)))
+    assert "about the same" in noisy[0] and "about the same" in noisy[1]
+    worse = demo_verdict(demo_results([0.20, 0.22, 0.25], [0.30, 0.32, 0.34]))
+    assert "9.7 percentage points more" in worse[0]
+    assert "One user is luck" in demo_verdict(demo_results([0.3], [0.2]))[-1]
 
 
-@pytest.mark.parametrize(
-    ("scores", "said"),
-    [
-        ((0.5, 0.4), "This time Adaptive questions led to the best prompts, 0.100 above Random."),
-        ((0.4, 0.4002), "This time neither Random nor Adaptive questions led to better prompts."),
-    ],
-)
-def test_the_demo_names_a_winner_only_where_there_is_one(scores, said):
-    line = demo_verdict(demo_results(adaptive=0.3, random=0.3, plain=0.4, scores=scores))[-1]
-    assert line.startswith(said) and "docs/first-answers.md" in line
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (3, "the three best prompts score 0.500 on average, better than 99.0% of"),
-        (10, "the ten best prompts score 0.500 on average, better than 99.0% of"),
-        (12, "the 12 best prompts score 0.500 on average, better than 99.0% of"),
-    ],
-)
-def test_the_demo_counts_the_prompts_that_there_are(count, said):
-    results = demo_results(adaptive=0.3, random=0.3, plain=0.4)
-    best, others = (results.table[(results.table["part"] == "best") == wanted] for wanted in (True, False))
-    table = pandas.concat([*[best] * count, *[others[others["part"] == "ceiling"]] * (count - 1), others])
-    lines = demo_verdict(Results(table, kind="demo", config=results.config, provenance={}))
-    named = said.removeprefix("the ").split(" score")[0]
-    assert said in lines[1] and named in lines[0]
-    figure = demo_figure(table, text="fog", questions=10)
-    title, drawn = figure.axes[1].get_title(), [text.get_text() for text in figure.legends[0].get_texts()]
-    assert title == f"{named[0].upper()}{named[1:]}, from words never asked about"
-    assert any(text.endswith(f"{named}, taste known") for text in drawn)
-    assert ("ten best" in " ".join([title, *drawn, *lines])) == (count == 10)
-    heights = [bar.get_height() for bar in figure.axes[1].patches]
-    assert figure.axes[1].get_ylim()[1] < 1.1 * max(heights)  # no empty half above the bars
+def test_the_demo_draws_what_each_way_would_write():
+    results = demo_results([0.30, 0.32, 0.34, 0.3], [0.20, 0.22, 0.25, 0.2])
+    figure = posters_figure(results)
+    assert len(figure.axes) == 9  # three users, the paper's way, ours, and the taste known
+    below = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert "a red fox\nbetter than all random prompts" in below and "a fox\nbetter than 90% of random prompts" in below
+    curves = demo_figure(results).axes[0]
+    assert [line.get_ydata()[-1] for line in curves.lines] == pytest.approx([31.5, 21.75])
+    assert "4 simulated users" in demo_figure(results)._suptitle.get_text()

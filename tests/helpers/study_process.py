@@ -35,10 +35,11 @@ class ServerProcess:
     Args:
         folder: Folder of the study.
         port: Port that it listens at, also after a restart.
+        more: Options of the command.
     """
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port = folder, port
+    def __init__(self, folder: Path, port: int, *more: str) -> None:
+        self.folder, self.port, self.more = folder, port, more
         self.log = folder / f"server-{port}.log"
         self.process: subprocess.Popen | None = None
 
@@ -46,7 +47,8 @@ class ServerProcess:
         """Start it; return when it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, "study", "serve", str(self.folder), "--port", str(self.port)],
+                [sys.executable, "-c", _PROGRAM, "study", "serve", str(self.folder), "--port", str(self.port),
+                 *self.more],
                 stdout=log, stderr=log, start_new_session=True, cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
@@ -66,6 +68,17 @@ class ServerProcess:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(60)
             self.process = None
+
+    def workers(self) -> list[int]:
+        """Its worker processes, the one that forks the others first."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                comm, stat = (place / "comm").read_text().strip(), (place / "stat").read_text().rpartition(")")[2]
+                fields = stat.split()
+                if comm == "edpbrl-worker" and os.getsid(int(place.name)) == self.process.pid and fields[0] != "Z":
+                    found.append((int(fields[1]) != self.process.pid, int(place.name)))
+        return [pid for _, pid in sorted(found)]
 
     def errors(self) -> list[str]:
         """Lines of its log that say that something failed."""

@@ -129,3 +129,40 @@ def test_a_study_about_the_pictures_of_a_folder(tmp_path, capsys):
     without = SMALL.replace('vocabulary = "words"', 'vocabulary = "folder:photos"')
     default = read_config(write_study(tmp_path / "default", without)).questions.encoder
     assert default == "picture:efficientnet-lite0+picture:colours"
+
+
+@pytest.mark.needs("pictures")
+def test_posters_are_drawn_in_processes_with_the_same_bytes(tmp_path, capsys):
+    words, encoder = write_embedded(tmp_path)
+    only = SMALL[: SMALL.index("[[arms]]")].replace(
+        'vocabulary = "words"', f'vocabulary = "{words}"\nencoder = "{encoder}"'
+    )
+    only += '[[arms]]\nname = "fixed"\nplanner = "questions"\nfile = "q.csv"\n'
+    only += '[pictures]\nrenderer = "posters"\nwidth = 64\nheight = 64\n'
+    asked = [
+        (i, 0, [load_vocabulary(words).prompt([(i + lane + step) % 8 for step in range(3)]) for lane in range(3)])
+        for i in range(6)
+    ]
+    drawn = {}
+    for name, arguments in (("one", []), ("two", ["--workers", "2"])):
+        folder = write_study(tmp_path / name, only)
+        write_questions(folder / "q.csv", asked)
+        assert main(["study", "draw", str(folder), *arguments]) == 0
+        config = read_config(folder)
+        with study_renderer(config, config.pictures) as renderer:  # a fixed design, whole
+            assert renderer.missing([text for _, _, texts in asked for text in texts], seed=0)[1] == 0
+            drawn[name] = {path.name: path.read_bytes() for path in (folder / "pictures").rglob("*.png")}
+    assert drawn["one"] == drawn["two"] != {}
+    assert main(["study", "draw", str(folder), "--workers", "0"]) == 2
+    capsys.readouterr()
+
+    folder = write_study(tmp_path / "served", only)
+    write_questions(folder / "q.csv", asked)
+    here = (folder / "study.toml").read_text() + "workers = 0\n"
+    with closing(make_pictures(read_config(folder), read_config(folder).pictures)) as served:
+        assert served._processes is not None and served.shape == "square"
+        png = served.get("A lighthouse").result(60)
+        assert len(served._processes._pool._processes) == 1
+    (folder / "study.toml").write_text(here)
+    with closing(make_pictures(read_config(folder), read_config(folder).pictures)) as served:
+        assert served._processes is None and served.get("A lighthouse").result(60) == png

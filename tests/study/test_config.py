@@ -71,6 +71,18 @@ def mistakes(document, folder):
         (("recruitment", "platform"), "sona", "recruitment.experiment_id: expected what stands in the platform's"),
         (("recruitment",), {"platform": "sona", "school": "a.b/c"}, "recruitment.school: expected the first part"),
         (("recruitment", "codes", "done"), "x", "recruitment.codes.done: expected one of the keys"),
+        (("recruitment", "pay"), 3.0, "recruitment.pay: expected a table"),
+        (("recruitment", "pay"), {"currency": "EUR"}, "recruitment.pay.amount: expected what somebody who finishes"),
+        (("recruitment", "pay"), {"amount": 3, "currency": "Euro"}, "recruitment.pay.currency: expected three capital"),
+        (("recruitment", "pay"), {"amount": -1, "currency": "EUR"}, "recruitment.pay.amount: expected a number from 0"),
+        (("exclusions", "failed_check"), 1, "did you mean 'failed_checks'?"),
+        (
+            ("exclusions", "failed_checks"),
+            2,
+            "exclusions.failed_checks: expected at most 1, as many as [checks] attenti",
+        ),
+        (("exclusions", "changed_repeats"), 0, "exclusions.changed_repeats: expected a whole number of at least 1"),
+        (("exclusions", "median_seconds"), "1", "exclusions.median_seconds: expected a number from 0.1 to 600"),
         (("recruitment", "opens"), "tomorrow", "write opens = 2027-01-31T09:00:00+01:00"),
         (("recruitment", "opens"), datetime(2027, 1, 1), "with its offset from UTC"),
         (

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from edpbrl_gym.likelihood import Response
-from edpbrl_gym.rendering import load_renderer
 from edpbrl_gym.session.stopping import StoppingRule
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import PriorityLock
-from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.records import HistoryChangedError
 from edpbrl_gym.study.schedule import Slot, schedule
 from tests.helpers.oracle_studies import THETA, liked
@@ -51,22 +49,6 @@ def answer_all(queue, person, most=100, response=None):
 
 def seen(questions):
     return [(one.kind, one.texts, one.positions, one.expected) for one in questions]
-
-
-def test_nothing_is_told_of_a_question_with_a_picture_that_nobody_saw(config, sqlite, server, tmp_path):
-    pytest.importorskip("PIL", reason="pictures are of the extra render")
-    queue, kinds = server(config, sqlite), set()
-    picky = load_renderer("tests.helpers.renderers:Picky", cache_folder=tmp_path / "images", every=6)
-    queue.pictures = Pictures(picky, 0)
-    person = arrive(queue)
-    while (question := queue.next_question(person)) is not None:
-        wait([queue.pictures.get(text) for text in question.texts])
-        receipt = queue.answer(person, question.key, liked(queue, question))
-        hidden = any(len(text) % 6 == 0 for text in question.texts)
-        assert (receipt.answer.response.kind == "skip") == (hidden and question.expected is None)
-        kinds.add(receipt.answer.response.kind)
-    queue.pictures.close()
-    assert kinds == {"best", "skip"}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 """A language model that answers questions, behind any OpenAI-compatible chat endpoint."""
 
-from edpbrl_gym.oracles.judge.judge import Judge, JudgeOracle
-from edpbrl_gym.oracles.judge.ledger import Ledger
-from edpbrl_gym.oracles.judge.questions import JudgeQuestion, Usage, Verdict
-from edpbrl_gym.oracles.judge.settings import JudgeSettings
+from edpbrl_gym._lazy import lazy_names
 
-__all__ = ["Judge", "JudgeOracle", "JudgeQuestion", "JudgeSettings", "Ledger", "Usage", "Verdict"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "judge": ("Judge", "JudgeOracle"),
+        "ledger": ("Ledger",),
+        "questions": ("JudgeQuestion", "Usage", "Verdict"),
+        "settings": ("JudgeSettings",),
+    },
+)

@@ -27,7 +27,7 @@ class PostersRenderer(Renderer):
         TypeError: A size is no integer.
     """
 
-    batch_size = 16
+    batch_size, keeps_python = 16, True
 
     def __init__(self, *, width: int = WIDTH, height: int = HEIGHT) -> None:
         self.width = check_count(width, "width", minimum=64, maximum=_MAX_SIDE)

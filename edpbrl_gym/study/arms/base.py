@@ -85,6 +85,10 @@ class ArmKind(ABC):
         """
         return None
 
+    def spare(self, arm: Arm, materials: Materials) -> int | None:
+        """How many of a person's questions that count it can replace by others; None: any number."""
+        return None
+
     def learner(self, arm: Arm) -> Arm | None:
         """The arm whose session learns the taste from the answers, for the last page; None: it is learnt elsewhere."""
         return arm

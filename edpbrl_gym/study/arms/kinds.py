@@ -76,6 +76,10 @@ class PlannerArm(ArmKind):
     def is_independent(self, arm: Arm) -> bool:
         return arm.planner == "random"
 
+    def spare(self, arm: Arm, materials: Materials) -> int | None:
+        """None of those that are planned all at once."""
+        return None if self.is_independent(arm) or planner_class(arm.planner).adaptive else 0
+
 
 class QuestionsArm(PlannerArm):
     """The questions of a file of `edpbrl design`, one after the other."""
@@ -97,6 +101,10 @@ class QuestionsArm(PlannerArm):
 
     def is_independent(self, arm: Arm) -> bool:
         return True
+
+    def spare(self, arm: Arm, materials: Materials) -> int:
+        """Those of the file after the last one that is asked."""
+        return max(0, len(self._tokens(arm, materials)) - materials.config.questions.number)
 
     def learner(self, arm: Arm) -> Arm:
         """Random questions are learnt from in the same way."""
@@ -134,6 +142,9 @@ class OracleArm(ArmKind):
 
     def count(self, posted: Callable[[], int | None]) -> int | None:
         return posted()
+
+    def spare(self, arm: Arm, materials: Materials) -> int:
+        return 0
 
     def learner(self, arm: Arm) -> None:
         return None

@@ -358,11 +358,11 @@ def p_text(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def section_of_tests(tables: StudyTables, arms: Sequence[str]) -> list[Section]:
+def section_of_tests(tables: StudyTables, arms: Sequence[str], when: str = "") -> list[Section]:
     """What the report says of the test; nothing where there is nothing to compare."""
     if len(arms) < 2:
         return []
-    title, values = "Whether the arms differ", values_of(tables)
+    title, values = f"Whether the arms differ{when}", values_of(tables)
     tests = arm_tests(values, arms)
     if not tests:
         why = "asks no test questions" if not tables.study["test"] else "has too few people who finished"

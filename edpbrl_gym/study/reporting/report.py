@@ -26,6 +26,14 @@ from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.export_tables import StudyTables
 from edpbrl_gym.study.reporting.arm_test import section_of_tests
 from edpbrl_gym.study.reporting.comparing import MEASURES, Compared, compare_arms
+from edpbrl_gym.study.reporting.flow import flow_figure, flow_of
+from edpbrl_gym.study.reporting.further import (
+    agreement_by_question,
+    duration,
+    excluded_people,
+    preregistered,
+    without_excluded,
+)
 from edpbrl_gym.study.reporting.statistics import STATUSES, Counted, Measured, count_statistics
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 _LINE_WIDTH = 22  # letters of a name in a line
 _FORMS = {"hit": ".3f", "log": ".3f", "repeats": ".3f", "answers": ".1f", "seconds": ".1f", "minutes": ".1f"}
 _MINUS = "−"
+_AFTER = ", without those excluded"
 _ITEMS = 10  # best and worst ones that are shown
 
 
@@ -181,8 +190,10 @@ def make_report(tables: StudyTables) -> Report:
     compared = compare_arms(tables, counted)
     progress, arms = _progress_table(counted), _arms_table(compared)
     answered = any(counted.times.values())
-    sections: list[Section] = [Text([_opening(tables, counted)]), progress]
+    sections: list[Section] = [Text([_opening(tables, counted)]), *preregistered(tables), progress]
     if counted.funnel[0].total:
+        caption = "From arrival to the comparison of the arms"
+        sections.append(Picture("flow", caption, flow_figure(flow_of(tables, counted.arms))))
         caption = "How many participants of each arm came how far"
         sections.append(Picture("funnel", caption, funnel_figure(counted)))
     sections.append(_funnel_table(counted))
@@ -190,12 +201,18 @@ def make_report(tables: StudyTables) -> Report:
         sections += [
             Picture("times", "Median seconds for an answer against its place", times_figure(counted)),
             _times_table(counted),
+            *duration(tables),
             _care_table(counted, tables.study),
         ]
-    sections += [Text(_agreement(counted, tables.study), "Agreement"), *_crowd(tables)]
+    sections += [Text(_agreement(counted, tables.study), "Agreement"), *agreement_by_question(tables), *_crowd(tables)]
     if any(compared.finished.values()):
         sections += [Picture("arms", "The arms with their intervals", arms_figure(compared)), arms]
         sections += [_differences_table(compared), *section_of_tests(tables, compared.arms)]
+        sections += excluded_people(tables, counted.arms)
+        if (kept := without_excluded(tables)) is not None:
+            after = compare_arms(kept, count_statistics(kept))
+            sections += [_arms_table(after, _AFTER), _differences_table(after, _AFTER)]
+            sections += section_of_tests(kept, after.arms, _AFTER)
         if any(len(curve.after) > 1 for curve in compared.curves.values()):
             caption = "Predictions of the test answers against the answers that they are made from"
             sections.append(Picture("learning", caption, learning_figure(compared)))
@@ -349,7 +366,7 @@ def _crowd(tables: StudyTables) -> list[Section]:
 # -- arms ------------------------------------------------------------------------------------------------------------
 
 
-def _arms_table(compared: Compared) -> TextTable:
+def _arms_table(compared: Compared, when: str = "") -> TextTable:
     rows = [["participants who finished", *(str(compared.finished[arm]) for arm in compared.arms)]]
     rows += [
         [name, *(measured(compared.values[measure][arm], _FORMS[measure]) for arm in compared.arms)]
@@ -360,10 +377,10 @@ def _arms_table(compared: Compared) -> TextTable:
         f"of the test answers are predicted, with a log-likelihood of {_MINUS}{-math.log(compared.chance):.3f} nats. "
         "Those who leave may differ between the arms: see the drop-out."
     )
-    return TextTable("The arms compared", ["mean of", *compared.arms], rows, note, 1)
+    return TextTable(f"The arms compared{when}", ["mean of", *compared.arms], rows, note, 1)
 
 
-def _differences_table(compared: Compared) -> TextTable:
+def _differences_table(compared: Compared, when: str = "") -> TextTable:
     first, others = compared.arms[0], compared.arms[1:]
     rows = [
         [name, *(measured(compared.differences[measure][arm], f"+{_FORMS[measure]}") for arm in others)]
@@ -375,7 +392,7 @@ def _differences_table(compared: Compared) -> TextTable:
         "number of comparisons."
     )
     header = ["difference of", *(f"{arm} {_MINUS} {first}" for arm in others)]
-    return TextTable(f"Differences from {first}", header, rows, note, 1)
+    return TextTable(f"Differences from {first}{when}", header, rows, note, 1)
 
 
 def _styles_table(counted: Counted, compared: Compared) -> TextTable:

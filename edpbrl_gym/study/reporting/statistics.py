@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from edpbrl_gym._arrays import Floats
 from edpbrl_gym.reporting.statistics import interval
-from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of
+from edpbrl_gym.study.export_tables import TAKING_PART, StudyTables, first_of, seconds_of
 from edpbrl_gym.study.forms.pages import CHECKED
 
 __all__ = [
@@ -30,9 +30,9 @@ __all__ = [
     "difference_of_means",
     "kappa",
     "mean_of",
-    "seconds_of",
     "share_of",
     "taking_part",
+    "test_answers",
     "wilson",
 ]
 
@@ -243,7 +243,7 @@ def count_statistics(tables: StudyTables) -> Counted:
     kept = [row for row in tables.answers if row["participant"] in people and not row["taken_back"]]
     counted = [row for row in kept if row["counts"]]
     timed = [(row, seconds_of(row)) for row in counted]
-    questions, values = _test_answers(kept)
+    questions, values = test_answers(kept)
     found = Counter((row["arm"], row["status"]) for row in tables.participants)
     return Counted(
         arms=arms,
@@ -269,15 +269,6 @@ def count_statistics(tables: StudyTables) -> Counted:
 def taking_part(tables: StudyTables) -> dict[str, Row]:
     """Participants who are asked, or were to the end or until they left, by pseudonym."""
     return {row["participant"]: row for row in tables.participants if row["status"] in TAKING_PART}
-
-
-def seconds_of(row: Row) -> float | None:
-    """Seconds for an answer, by the browser if it measured them, otherwise by the server; None: unknown."""
-    if row["answer_ms"] is not None:
-        return float(row["answer_ms"]) / 1000
-    if row["shown_s"] is None or row["answered_s"] is None:
-        return None
-    return float(row["answered_s"] - row["shown_s"])
 
 
 def _funnel(tables: StudyTables, arms: Sequence[str]) -> tuple[FunnelStep, ...]:
@@ -354,7 +345,7 @@ def _care(people: Sequence[Row], answers: Sequence[Row]) -> Care:
     )
 
 
-def _test_answers(kept: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[list[str | None]]]:
+def test_answers(kept: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[list[str | None]]]:
     """The options of the test questions, and the best one of each by its text, (people, questions)."""
     best: dict[str, dict[tuple[str, ...], str]] = defaultdict(dict)
     for row in kept:

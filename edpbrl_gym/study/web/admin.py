@@ -1,4 +1,4 @@
-"""The researcher's pages, behind a token: the report of the study as it stands, and the audit of a participant."""
+"""The researcher's pages, behind a token: the state of the study, its report, and the audit of a participant."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from starlette.routing import Route
 from edpbrl_gym.reporting.report import Picture, Report, Text
 from edpbrl_gym.study.audit import audit
 from edpbrl_gym.study.export_tables import StudyTables, facts_of, of_study, pseudonym, tables_of
+from edpbrl_gym.study.overview import overview
 from edpbrl_gym.study.reporting.report import make_report
 from edpbrl_gym.study.web.forms import parse_form
 from edpbrl_gym.study.web.guards import BadTokenError, RateLimit, is_cross_site, limited_body
@@ -41,7 +42,8 @@ def admin_routes(site: Site, token: str | None) -> list[Route]:
         return []
     admin = Admin(site, token)
     return [
-        Route("/admin", admin.page(admin.overview), methods=["GET"]),
+        Route("/admin", admin.page(admin.now), methods=["GET"]),
+        Route("/admin/report", admin.page(admin.report), methods=["GET"]),
         Route("/admin", admin.sign_in, methods=["POST"]),
         Route("/admin/figures/{name}.png", admin.page(admin.figure), methods=["GET"]),
         Route("/admin/participants/{name}", admin.page(admin.participant), methods=["GET"]),
@@ -116,9 +118,20 @@ class Admin:
         )
         return response
 
+    def now(self, request: Request) -> Response:
+        """Who comes, who waits, what fails, what needs doing: one screen."""
+        site = self._site
+        failures = {} if site.watch is None else site.watch.failures()
+        return site.page(
+            "admin_state.html",
+            _LANGUAGE,
+            state=overview(site.queue, failures),
+            preview_link=preview_address(site.store.secret),
+        )
+
     # the report
 
-    def overview(self, request: Request) -> Response:
+    def report(self, request: Request) -> Response:
         """The report of the study as it stands, without predictions of the test answers, which take long."""
         state = self._state()
         return self._site.page(
@@ -126,7 +139,6 @@ class Admin:
             _LANGUAGE,
             sections=[_section(one) for one in state.report.sections],
             people=state.tables.participants,
-            preview_link=preview_address(self._site.store.secret),
             has_tests=self._site.config.checks.test > 0,
         )
 

@@ -23,6 +23,7 @@ from edpbrl_gym.study.database import DatabaseGoneError
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import NotAskingError, UnknownParticipantError
 from edpbrl_gym.study.store import Store
+from edpbrl_gym.study.watching import Watch
 from edpbrl_gym.study.web import form_pages, pages
 from edpbrl_gym.study.web.admin import admin_routes
 from edpbrl_gym.study.web.forms import BadFormError, parse_form
@@ -113,6 +114,7 @@ def create_app(
     public_url: str | None = None,
     hosts: tuple[str, ...] = ("*",),
     admin_token: str | None = None,
+    watch: Watch | None = None,
 ) -> ASGIApp:
     """The web application of a study, for any ASGI server.
 
@@ -121,9 +123,10 @@ def create_app(
         public_url: Address at which people reach the study; with https cookies are sent over TLS only.
         hosts: Names by which requests may call the server, against DNS rebinding.
         admin_token: Secret of the researcher's pages; None: there are none.
+        watch: Counts what fails, for these pages; None: nobody does.
     """
     address = None if public_url is None else origin(public_url)
-    site = Site(queue, public_url=address)
+    site = Site(queue, public_url=address, watch=watch)
 
     def second(other: StudyQueue) -> ASGIApp:
         return _application(Site(other, public_url=address, preview=preview_address(queue.store.secret)), [])

@@ -72,7 +72,8 @@ class RefusalLog:
                 status, reason = message["status"], scope.get(_REASON, "")
                 if status != _INCOMPLETE:
                     method, path = ascii(scope["method"])[:20], ascii(scope["path"])[:80]
-                    _log.warning("Refused %s %s (%d): %s", method, path, status, reason)
+                    more = {"event": "refused", "status": status}
+                    _log.warning("Refused %s %s (%d): %s", method, path, status, reason, extra=more)
             await send(message)
 
         await self.app(scope, receive, noting)

@@ -201,6 +201,7 @@ def question(request: PageRequest) -> Answer:
             shown=site.shown(request.language),
             pictures=picture_addresses(site, request.visitor, asked.texts),
         ),
+        shape=None if site.queue.pictures is None else site.queue.pictures.shape,
         preload=preload,
         number=asked.number + 1,
         total=len(schedule(site.config, person.number)),

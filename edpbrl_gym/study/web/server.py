@@ -17,14 +17,18 @@ _GRACE = 10  # seconds that open requests get when the server stops
 _HEAD_TIME = 20.0  # seconds from the beginning of a connection, or the last response, until a request's head is there
 
 
-def make_server(app: ASGIApp, *, grace: int = _GRACE) -> uvicorn.Server:
-    """A server of pages that keeps no address of anybody; open requests get ``grace`` seconds when it stops."""
+def make_server(app: ASGIApp, *, grace: int = _GRACE, own_log: bool = True) -> uvicorn.Server:
+    """A server of pages that keeps no address of anybody; open requests get ``grace`` seconds when it stops.
+
+    With ``own_log`` it writes its errors itself, otherwise the log of this process does.
+    """
     import uvicorn
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
             http=_protocol(),
+            log_config=uvicorn.config.LOGGING_CONFIG if own_log else None,
             access_log=False,  # it would hold addresses of people
             log_level="warning",
             server_header=False,

@@ -17,6 +17,7 @@ from edpbrl_gym.study.forms.pages import Page
 from edpbrl_gym.study.prose import render
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.records import Participant
+from edpbrl_gym.study.watching import Watch
 from edpbrl_gym.study.web.frame import Messages, Templates, preferred_language
 from edpbrl_gym.study.web.guards import RateLimit, Signer, Visitor
 from edpbrl_gym.study.wording import messages_with
@@ -35,10 +36,13 @@ class Site:
         queue: The study.
         public_url: Address at which people reach it; None: whatever a request names.
         preview: Path of the preview link, if this is a preview of a study.
+        watch: Counts what fails; None: nobody does.
     """
 
-    def __init__(self, queue: StudyQueue, *, public_url: str | None = None, preview: str = "") -> None:
-        self.queue, self.store = queue, queue.store
+    def __init__(
+        self, queue: StudyQueue, *, public_url: str | None = None, preview: str = "", watch: Watch | None = None
+    ) -> None:
+        self.queue, self.store, self.watch = queue, queue.store, watch
         self.config: StudyConfig = queue.config
         self.public_url = public_url
         self.preview, self.cookie = preview, f"{COOKIE}_preview" if preview else COOKIE

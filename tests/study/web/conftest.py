@@ -84,6 +84,6 @@ def gate(monkeypatch):
         assert opened.wait(60)
         return make_style(*arguments)
 
-    monkeypatch.setattr("edpbrl_gym.study.style.make_style", wait)
+    monkeypatch.setattr("edpbrl_gym.study.planning.make_style", wait)
     yield opened
     opened.set()

@@ -36,14 +36,15 @@ def test_wrong_tokens_are_limited_and_the_right_one_works_meanwhile(admin, caplo
     assert "wrong ones too fast" in caplog.text
     for researcher in (person, other):
         assert researcher.client.post("/admin", data={"secret": TOKEN}).url.path == "/admin"
-        assert "Participants" in researcher.get("/admin").text
+        assert "What needs doing" in researcher.get("/admin").text
         assert person.client.post("/admin", data={"secret": TOKEN + " "}).status_code == 429
 
 
 def test_a_cookie_of_another_token_opens_nothing(serve):
     first = opened(serve(TESTED, admin_token=TOKEN))
     other = serve(TESTED, admin_token=TOKEN + "2").person(cookies=dict(first.client.cookies))
-    assert "Participants" not in other.get("/admin").text
+    for address in ("/admin", "/admin/report"):
+        assert "doing" not in other.get(address).text and "Participants" not in other.page.text
 
 
 def test_without_a_token_there_are_no_such_pages(served):
@@ -57,7 +58,9 @@ def test_the_report_and_the_audit_of_the_answers_are_shown(admin):
         person.begin(PROLIFIC_PID=name)
         person.play()
     researcher = opened(admin)
-    text = researcher.page.text
+    now = " ".join(researcher.page.text.split())
+    assert "<dt>Finished</dt><dd>3</dd>" in now and "<p>Nothing.</p>" in now and "prolific" not in now
+    text = researcher.get("/admin/report").text
     for words in ("3 participants arrived and 3 finished; 18 answers count", "adaptive", "random", "Agreement"):
         assert words in text
     assert "prolific" not in text  # people are named by pseudonyms

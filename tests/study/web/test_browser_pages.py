@@ -472,6 +472,90 @@ def test_screen_readers_go_on_at_the_heading_and_hear_what_is_new(look):
     assert reader.page.get_by_role("radio", name="Option 2:").is_checked()
 
 
+# what lies on a picture, and pictures that are cut: none
+COVERED = """() => {
+  const box = (one) => one.getBoundingClientRect();
+  const meets = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const others = [...document.querySelectorAll(".badge, .mark, .zoom, .pill, .place, .bar, .top, h1, .signs")]
+    .filter((one) => one.getClientRects().length);
+  return [...document.querySelectorAll(".card img")].flatMap((picture) => [
+    ...others.filter((one) => meets(box(one), box(picture))).map((one) => one.outerHTML.slice(0, 60)),
+    ...(getComputedStyle(picture).objectFit === "contain" ? [] : ["cut"]),
+  ]);
+}"""
+COMPARED = [(4, "best"), (9, "best"), (4, "best_worst"), (9, "best_worst"), (9, "partial")]
+
+
+@pytest.mark.parametrize(("count", "format"), COMPARED)
+def test_pictures_are_compared_without_scrolling_and_nothing_lies_on_them(look, count, format):
+    reader = look(TEXT.replace("options = 3", f'options = {count}\nformat = "{format}"'), pictures=True)
+    reader.begin("one", language="de")
+    reader.page.wait_for_function(DRAWN)
+    reader.page.keyboard.press("2")
+    for width, height in ((1280, 800), (1440, 900), (1920, 1080), (390, 844), (360, 640)):
+        reader.page.set_viewport_size({"width": width, "height": height})
+        assert reader.page.evaluate(COVERED) == []
+        cards = reader.page.eval_on_selector_all(".card", "all => all.map(one => one.getBoundingClientRect().toJSON())")
+        bar = reader.page.locator(".bar").bounding_box()["y"]
+        assert max(card["bottom"] for card in cards) <= bar + 2, (width, height)
+        assert min(card["left"] for card in cards) >= 0 and max(card["right"] for card in cards) <= width
+        sizes = "all => all.map(one => [one.offsetWidth, one.offsetHeight])"
+        sizes = reader.page.eval_on_selector_all(".card img", sizes)
+        assert len({tuple(one) for one in sizes}) == 1
+        across = sum(abs(card["top"] - cards[0]["top"]) < 5 for card in cards)
+        if width < height:
+            assert across == {4: 2, 9: 3}[count]
+            continue
+        assert across == {4: 4, 9: 5}[count]
+        used = sum(one[0] * one[1] for one in sizes) / (width * height)
+        assert used > 0.17 + 0.05 * (format != "best_worst"), (width, used)
+
+
+@pytest.mark.parametrize(("language", "format"), [("en", "best"), ("ar", "best_worst"), ("de", "ranking")])
+def test_on_a_phone_an_enlarged_picture_leads_to_the_others_and_is_chosen(look, language, format):
+    reader = look(TEXT.replace("options = 3", f'options = 4\nformat = "{format}"'), pictures=True, **PHONE)
+    reader.begin("one", language=language)
+    reader.page.wait_for_function(DRAWN)
+    viewport = reader.page.get_attribute("meta[name=viewport]", "content")
+    assert "maximum-scale" not in viewport and "user-scalable" not in viewport  # pinch
+    pictures = reader.page.locator(".card img")
+    names = [one.get_attribute("alt") for one in pictures.all()]
+    if format == "best_worst":
+        pictures.first.tap()
+    else:
+        reader.page.locator(".zoom").first.tap()
+    box = reader.page.locator("dialog[open]")
+
+    def shows(place):
+        source = pictures.nth(place).get_attribute("src")
+        assert box.locator("img").get_attribute("src").endswith(source)
+        assert box.locator(".which").text_content() == box.locator("img").get_attribute("alt") == names[place]
+
+    shows(0)
+    assert "pinch-zoom" in box.locator(".picture").evaluate("one => getComputedStyle(one).touchAction")
+    assert problems(reader.page) == [] and reader.page.evaluate(CUT) == []
+    box.locator(".step").last.tap()
+    shows(1)
+    touch, way = reader.context.new_cdp_session(reader.page), -1 if language == "ar" else 1
+    points = [{"x": 200 - way * by, "y": 400} for by in range(0, 130, 10)]
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points[:1]})
+    for point in points[1:]:
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    shows(2)
+    reader.page.keyboard.press("ArrowRight" if way > 0 else "ArrowLeft")
+    shows(3)
+    pressed = box.locator("[aria-pressed]")
+    assert pressed.count() == (2 if format == "best_worst" else 1)
+    pressed.first.tap()
+    if format == "best_worst":
+        assert pressed.first.get_attribute("aria-pressed") == "true"
+        reader.page.keyboard.press("Escape")
+    box.wait_for(state="detached")
+    assert reader.page.locator(".option").nth(3).locator("input:checked, .is-placed, .tap[aria-pressed=true]").count()
+    assert reader.page.evaluate("scrollY") == 0
+
+
 def test_pictures_are_enlarged_and_answered(look):
     reader = look(TEXT.replace("options = 3", "options = 8"), pictures=True)
     reader.begin("one")

@@ -50,12 +50,12 @@ def test_pages_that_need_no_planner_do_not_wait_for_questions(serve):
         people = [served.person() for _ in range(45)]
         for person in people:
             person.arrive()
-        with served.queue._computing.held(0):  # somebody's planner computes for long
+        with served.queue.planning._turn.held(0):  # somebody's planner computes for long
             for person in people:
                 person.client.post("/instructions", data=person.form("/instructions")["fields"], follow_redirects=False)
             cookies = [next(iter(person.client.cookies.values())) for person in people]
             waiting = [pool.submit(request, port, "GET", "/question", cookie, None, 120.0) for cookie in cookies]
-            while len(served.queue._computing._waiting) < 45:
+            while len(served.queue.planning._turn._waiting) < 45:
                 time.sleep(0.01)
             assert request(port, "GET", "/")[0] == request(port, "GET", "/health")[0] == 200
             assert request(port, "GET", "/instructions", cookies[0])[0] == 200

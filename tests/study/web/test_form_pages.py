@@ -389,6 +389,21 @@ def test_a_page_answered_before_the_configuration_changed_is_exported_all_the_sa
     assert json.loads(table["gone.old"][0]) == ["x"] and table["kinds.age"][0] == 42
 
 
+def test_a_page_that_arrives_at_the_same_moment_as_a_time_out_is_refused(serve, monkeypatch):
+    served, person = begun(serve, KINDS)
+    [participant] = served.store.participants()
+    store_page = served.queue.store_page
+
+    def later(*arguments):
+        served.store.set_status(participant.id, "timed_out")  # by another request, after this one had looked
+        store_page(*arguments)
+
+    monkeypatch.setattr(served.queue, "store_page", later)
+    assert person.post("/page", **GOOD).status_code == 409
+    assert person.get("/question").url.path == "/end"
+    assert entries_of(served.store.events(participant.id)) == {}
+
+
 def test_a_participant_sees_translations_and_the_original_is_stored(serve, tmp_path):
     text = SMALL.replace("seed = 3", 'seed = 3\nlanguages = ["en", "fi"]')
     served, page = serve(text, languages=("fi",)), 'lang="fi"'

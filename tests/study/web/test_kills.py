@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 
 import pytest
 
+from edpbrl_gym.study.audit import audit
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.forms.pages import entries_of
+from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.store import Store
 from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, write_study
@@ -134,3 +137,37 @@ def test_a_server_says_at_its_end_whether_everything_is_stored(tmp_path, running
     said = server.log.read_text(encoding="utf-8")
     assert ("Everything that was acknowledged is stored" in said) != vanish and "Traceback" not in said
     assert ("study.db was removed or renamed" in " ".join(said.split())) == vanish
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="worker processes are forked on Linux")
+def test_killed_workers_lose_and_double_nothing(tmp_path, running):
+    """Those that choose questions, and the one that they are forked from, while people answer."""
+    folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 4 * KILLS)
+    server = ServerProcess(folder, free_port(), "--workers", "2")
+    running.append(server)
+    server.start()
+    people = [Stubborn(f"p{number}", [server.port], number) for number in range(PEOPLE)]
+    running.extend(people)
+    for one in people:
+        one.start()
+    rng, killed, end = random.Random(21), 0, time.monotonic() + 300
+    while killed < 4 * KILLS and not all(one.finished for one in people) and time.monotonic() < end:
+        time.sleep(rng.uniform(0.02, 0.3))
+        workers = server.workers()  # the first one is the oldest, which forks the others
+        if len(workers) > 1:
+            last = killed == 4 * KILLS - 1
+            os.kill(workers[0] if last else rng.choice(workers[1:]), signal.SIGKILL)
+            killed += 1
+    finish(people)
+    assert check(people, folder) == PEOPLE * (4 * KILLS + 4)
+    assert killed > 0 and not server.errors()
+    assert "A worker process was lost" in server.log.read_text(encoding="utf-8")
+    config = read_config(folder)
+    store = Store(config.database_url, create=False)
+    try:
+        materials = Materials(config)
+        for record in store.records():
+            found = audit(record.participant.code, record, materials)
+            assert found.different == 0 and len(found.questions) == 4 * KILLS + 4
+    finally:
+        store.close()

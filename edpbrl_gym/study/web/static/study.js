@@ -72,7 +72,7 @@ function askQuestion(form) {
   const clock = watch(form, life.signal);
   const order = form.dataset.gives === "order" ? tapInOrder(form) : null;
   keys(form, order, life.signal);
-  zoom(form, life.signal);
+  zoom(form, order, life.signal);
   oneTab(form, life.signal);
   const sure = document.querySelector("[data-watch]");
   if (sure) watchCertainty(sure, life.signal);
@@ -415,26 +415,96 @@ function tapInOrder(form) {
   return { toggle };
 }
 
-// A picture as large as the window; in it the keys of the options show the others, and Z closes it.
-function zoom(form, signal) {
+// A picture as large as the window, its number, and what is pressed for it. The keys of the options, arrows and a swipe
+// show the others, and Z closes it.
+function zoom(form, order, signal) {
   const links = [...form.querySelectorAll(".zoom")];
   for (const link of links) {
     link.addEventListener("click", (event) => {
       event.preventDefault();
-      const picture = document.createElement("img");
-      const show = (one) => {
-        picture.src = one.href;
-        picture.alt = one.closest(".option").querySelector("img").alt;
-      };
-      show(link);
-      const box = dialog(form, picture, form.dataset.close, () => {});
-      box.addEventListener("keydown", (pressed) => {
-        const other = form.querySelectorAll(".option")[form.dataset.keys.indexOf(keyOf(pressed))]?.querySelector(".zoom");
-        pressed.stopPropagation(); // the page would open it again
-        if (keyOf(pressed) === "Z") box.close();
-        else if (form.dataset.gives !== "levels" && other) show(other);
-      });
+      view(link);
     });
+    const picture = link.closest(".option").querySelector("label.card, .tap") ? null : link.closest(".card").querySelector("img");
+    if (picture && !("swipe" in form.dataset)) picture.addEventListener("click", () => view(link));
+  }
+
+  function view(first) {
+    const made = (kind, name, ...inside) => {
+      const one = document.createElement(kind);
+      one.className = name;
+      one.append(...inside);
+      return one;
+    };
+    let shown = links.indexOf(first);
+    const option = () => links[shown].closest(".option");
+    const picture = document.createElement("img");
+    const number = made("span", "which");
+    const frame = made("div", "picture", picture);
+    const choices = made("div", "choices");
+    const box = dialog(form, made("div", "viewed", number, frame, choices), form.dataset.close, () => {
+      (option().querySelector("input:checked, .tap") ?? links[shown]).focus({ preventScroll: true });
+    });
+    const show = (place) => {
+      shown = (place + links.length) % links.length;
+      const inside = option().querySelector("img");
+      picture.src = links[shown].href;
+      picture.alt = number.textContent = inside.alt;
+      choices.replaceChildren(step(-1, "\u2039"), ...pressed(), step(1, "\u203a"));
+      if (!box.contains(document.activeElement)) box.focus(); // where the pressed one is gone: keys go on
+      if (links.length === 1) for (const one of choices.querySelectorAll(".step")) one.remove();
+    };
+    const step = (by, sign) => {
+      const button = made("button", "step", made("span", "", sign));
+      button.type = "button";
+      button.setAttribute("aria-label", links[(shown + by + links.length) % links.length].closest(".option").querySelector("img").alt);
+      button.addEventListener("click", () => {
+        show(shown + by);
+        choices.querySelector(`.step:${by < 0 ? "first" : "last"}-child`).focus();
+      });
+      return button;
+    };
+    const pressed = () => {
+      const inputs = order ? [option().querySelector(".tap")] : [...option().querySelectorAll("input:enabled")];
+      const isDown = (one) => (order ? one.getAttribute("aria-pressed") === "true" : one.checked);
+      return inputs.map((input) => {
+        const named = input.closest(".pill");
+        const button = made("button", "", named ? named.querySelector("span").textContent : form.dataset.choose);
+        button.type = "button";
+        button.setAttribute("aria-pressed", String(isDown(input)));
+        button.addEventListener("click", () => {
+          input.click();
+          for (const [place, one] of choices.querySelectorAll("[aria-pressed]").entries()) {
+            one.setAttribute("aria-pressed", String(isDown(inputs[place])));
+          }
+          if (inputs.length === 1 || "immediate" in form.dataset) box.close();
+          if ("immediate" in form.dataset) next(form);
+        });
+        return button;
+      });
+    };
+    box.tabIndex = -1;
+    show(shown);
+    box.classList.add("viewer");
+    box.setAttribute("aria-label", picture.alt);
+    const forward = () => (document.documentElement.dir === "rtl" ? -1 : 1);
+    box.addEventListener("keydown", (event) => {
+      const other = form.querySelectorAll(".option")[form.dataset.keys.indexOf(keyOf(event))]?.querySelector(".zoom");
+      event.stopPropagation(); // the page would open it again
+      if (keyOf(event) === "Z") box.close();
+      else if (event.key === "ArrowRight") show(shown + forward());
+      else if (event.key === "ArrowLeft") show(shown - forward());
+      else if (form.dataset.gives !== "levels" && other) show(links.indexOf(other));
+    });
+    const isZoomed = () => (window.visualViewport?.scale ?? 1) > 1.05; // by pinching: then a finger moves the picture
+    window.visualViewport?.addEventListener("resize", () => box.classList.toggle("is-zoomed", isZoomed()), { signal });
+    let begin = null;
+    frame.addEventListener("pointerdown", (event) => (begin = event.isPrimary && !isZoomed() ? event : null));
+    frame.addEventListener("pointerup", (event) => {
+      const by = begin ? event.clientX - begin.clientX : 0;
+      if (Math.abs(by) > 40 && Math.abs(by) > Math.abs(event.clientY - begin.clientY)) show(shown + (by < 0 ? forward() : -forward()));
+      begin = null;
+    });
+    frame.addEventListener("dragstart", (event) => event.preventDefault());
   }
 }
 
