@@ -3,13 +3,14 @@
     OMP_NUM_THREADS=1 python -m benchmarks.study_arms --studies 500
 
 Each study has its own seed, so its own test questions, people and questions. A small vocabulary (three steps of six
-tokens, d = 10) makes people cheap; all else is what a study does: its schedule, planners, estimates and tables, with
-answers by the multinomial logit at tastes of the prior. Studies without a difference have two arms (or three) that ask
-random questions, 8 of each person, with 4 test questions; the share of them in which the test finds one at p < .05 is
-its type I error, in brackets with Wilson's 95% interval. Studies with a difference have an arm with fixed questions
-about one step in place of the second one: `edpbrl study power` predicts their power from simulated people of its own
-(``simulate``), before the studies are made. The last table is of made values, skewed like log-likelihoods, where arms
-do differ from question to question but not on average.
+tokens, d = 10) and estimates by the prior "ridge" make people cheap; all else is what a study does: its schedule,
+planners, estimates and tables, with answers by the multinomial logit at tastes of the prior of `edpbrl estimate`, 8
+questions and 4 test questions a person. In studies without a difference all arms ask random questions; the share of
+them in which the test finds one at p < .05 is its type I error, in brackets with Wilson's 95% interval. In studies with
+a difference the second arm asks fixed questions about one step; the functions of `edpbrl study power` predict their
+power from simulated people of its own before the studies are made, in brackets at the difference two errors smaller
+and larger. The last table is of made values, skewed like log-likelihoods, where arms do differ from question to
+question but not on average.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from __future__ import annotations
 import csv
 import itertools
 import tempfile
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.common import make_parser, show
+from edpbrl_gym._arrays import Floats
 from edpbrl_gym._seeds import generator
 from edpbrl_gym.features import save_precomputed
 from edpbrl_gym.reporting.statistics import bracket
@@ -44,6 +46,7 @@ from edpbrl_gym.study.visits import Visit
 
 STEPS, TOKENS, DIMENSION = 3, 6, 10
 NUMBER, TEST = 8, 4
+SIMULATED_TEST = 64  # test questions of the people from whom power is predicted
 LEVEL = 0.05
 _STUDY = f"""
 title = "Arms"
@@ -61,7 +64,8 @@ attention = 0
 repeated = 0
 test = {TEST}
 """
-_ARM = '[[arms]]\nname = "{name}"\nplanner = "{planner}"\n'
+_ARM = '[[arms]]\nname = "{name}"\nplanner = "{planner}"\nprior = "ridge"\n'
+_PARTS = ("two", "power", "three", "made")
 
 
 def write_study(folder: Path, arms: str) -> StudyConfig:
@@ -115,11 +119,19 @@ def study_of(materials: Materials, people: int) -> StudyTables:
     return tables_of(records, "", facts_of(config, deleted=0), predictions=predictions)
 
 
-def studies(config: StudyConfig, count: int, people: int) -> Iterator[StudyTables]:
-    """So many studies, each with a seed of its own."""
-    materials = Materials(config)
-    for seed in range(count):
-        yield study_of(materials.copied(replace(config, seed=seed)), people)
+def values_of_studies(config: StudyConfig, seeds: range, people: int, workers: int) -> list[dict[str, Floats]]:
+    """What the test looks at, of a study for each seed; in worker processes."""
+    with ProcessPoolExecutor(workers, initializer=_start, initargs=(config.folder,)) as pool:
+        return list(pool.map(_values, seeds, [people] * len(seeds), chunksize=5))
+
+
+def _start(folder: Path) -> None:
+    global _materials
+    _materials = Materials(read_config(folder))
+
+
+def _values(seed: int, people: int) -> dict[str, Floats]:
+    return values_of(study_of(_materials.copied(replace(_materials.config, seed=seed)), people))
 
 
 def share(found: list[bool]) -> str:
@@ -127,40 +139,38 @@ def share(found: list[bool]) -> str:
     return f"{np.mean(found):.3f} {bracket(*wilson(sum(found), len(found)), '.3f')}"
 
 
-def errors(folder: Path, count: int, people: int, arms: int) -> list[str]:
+def errors(folder: Path, seeds: range, people: int, arms: int, workers: int) -> list[str]:
     """A row: the type I error of studies with so many arms alike; the first p where there are three is corrected."""
     text = "".join(_ARM.format(name=f"random {arm}", planner="random") for arm in range(arms))
     config = write_study(folder, text)
     names = [arm.name for arm in config.arms]
-    tests = [arm_tests(values_of(tables), names) for tables in studies(config, count, people)]
+    tests = [arm_tests(values, names) for values in values_of_studies(config, seeds, people, workers)]
     alone = [one[0].p < LEVEL for one in tests]
     together = [min(test.corrected for test in one) < LEVEL for one in tests]
     return [f"{arms} arms", str(people), str(TEST), share(together), share(alone)]
 
 
-def power(folder: Path, count: int, people: list[int], simulated: int) -> list[list[str]]:
-    """Rows: the power that was predicted, and that of so many studies."""
+def power(folder: Path, seeds: range, people: list[int], simulated: int, workers: int) -> list[list[str]]:
+    """Rows: the power that was predicted, and that of the studies."""
     text = _ARM.format(name="random", planner="random")
     text += _ARM.format(name="fixed", planner="questions") + 'file = "fixed.csv"\n'
     config = write_study(folder, text)
-    planned = simulated_config(config, folder / "simulated.db", test=64)
+    planned = simulated_config(config, folder / "simulated.db", test=SIMULATED_TEST)
     tables, tastes = simulate(Materials(planned), SimulatedPeople(simulated))
     expected = expected_differences(tables, tastes)[NUMBER][0]
-    print(f"Expected difference {expected.difference:+.3f}, error {expected.error:.3f}; {expected.parts}")
-    found: dict[int, list[bool]] = {number: [] for number in people}
-    differences = []
-    names = [arm.name for arm in config.arms]
-    for study in studies(config, count, max(people)):
-        values = values_of(study)
-        differences.append(arm_tests(values, names)[0].difference)
-        for number in people:
-            found[number].append(compare_values(values["random"][:number], values["fixed"][:number]).p < LEVEL)
-    print(f"Difference in the studies: {np.mean(differences):+.3f}, error {np.std(differences) / count**0.5:.3f}")
-    return [
-        ["random, fixed", str(number), str(TEST), f"{power_of(expected.parts, expected.difference, number, TEST):.3f}",
-         share(found[number])]
-        for number in people
-    ]  # fmt: skip
+    print(f"Expected difference {expected.difference:+.3f}, error {expected.error:.3f}; {expected.parts}", flush=True)
+    studies = values_of_studies(config, seeds, max(people), workers)
+    differences = [arm_tests(values, ["random", "fixed"])[0].difference for values in studies]
+    print(f"In the studies: {np.mean(differences):+.3f}, error {np.std(differences) / len(seeds) ** 0.5:.3f}")
+    rows = []
+    for number in people:
+        ends = [
+            power_of(expected.parts, expected.difference + side * expected.error, number, TEST) for side in (0, -2, 2)
+        ]
+        found = [compare_values(one["random"][:number], one["fixed"][:number]).p < LEVEL for one in studies]
+        predicted = f"{ends[0]:.3f} {bracket(*sorted(ends[1:]), '.3f')}"
+        rows.append(["random, fixed", str(number), str(TEST), predicted, share(found)])
+    return rows
 
 
 def made(count: int) -> list[list[str]]:
@@ -184,26 +194,30 @@ def main() -> None:
     """Make the studies and print the tables."""
     parser = make_parser(__doc__)
     parser.add_argument("--studies", type=int, default=500)
+    parser.add_argument("--with-difference", type=int, default=200, help="studies with a difference")
     parser.add_argument("--simulated", type=int, default=60, help="people of each arm from whom power is predicted")
-    parser.add_argument("--parts", nargs="+", choices=("errors", "power", "made"), default=("errors", "power", "made"))
+    parser.add_argument("--seed", type=int, default=4500, help="seed of the first study; each has its own")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS)
     options = parser.parse_args()
-    tables = []
+    seeds = range(options.seed, options.seed + options.studies)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if "made" in options.parts:
-            header = ["people an arm", "test questions", "deviation of arms by question", "type I error"]
-            tables.append(TextTable("Made values without a difference", header, made(4 * options.studies), words=0))
-        if "errors" in options.parts:
-            rows = [errors(folder / "two", options.studies, 15, 2), errors(folder / "three", options.studies, 12, 3)]
-            header = ["study", "people an arm", "test questions", "type I error", "of the first comparison alone"]
-            tables.append(TextTable("Studies without a difference", header, rows, words=1))
-        if "power" in options.parts:
-            rows = power(folder / "power", options.studies, [15, 30], options.simulated)
-            header = ["arms", "people an arm", "test questions", "predicted power", "power found"]
-            tables.append(TextTable("Studies with a difference", header, rows, words=1))
-    for table in tables:
-        show(table)
-        print(*table.markdown(), sep="\n")
+        for part in options.parts:
+            if part == "made":
+                header = ["people an arm", "test questions", "deviation of arms by question", "type I error"]
+                rows, title, words = made(4 * options.studies), "Made values without a difference", 0
+            elif part == "power":
+                header = ["arms", "people an arm", "test questions", "predicted power", "power found"]
+                title, words = "Studies with a difference", 1
+                others = range(seeds.stop, seeds.stop + options.with_difference)
+                rows = power(Path(place) / part, others, [15, 30], options.simulated, options.workers)
+            else:
+                header = ["study", "people an arm", "test questions", "type I error", "of the first comparison alone"]
+                arms, title, words = {"two": 2, "three": 3}[part], f"{part.title()} arms without a difference", 1
+                rows = [errors(Path(place) / part, seeds, 15, arms, options.workers)]
+            table = TextTable(title, header, rows, words=words)
+            show(table)
+            print(*table.markdown(), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
