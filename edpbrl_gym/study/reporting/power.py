@@ -77,7 +77,7 @@ def make_power_report(tables: StudyTables, tastes: Mapping[str, int], assumed: A
     most = max(found)
     level = assumed.level / len(found[most])
     if assumed.difference is not None:
-        found = {most: [replace(test, difference=assumed.difference) for test in found[most]]}
+        found = {most: [_assumed(test, assumed.difference) for test in found[most]]}
     questions = sorted({assumed.asked, *_QUESTIONS} - {0})
     needed = _needed_table(found, questions, level)
     headline = _headline(found[most], assumed, level)
@@ -93,18 +93,45 @@ def make_power_report(tables: StudyTables, tastes: Mapping[str, int], assumed: A
     return Report(f"People for {tables.study['title']}", sections, headline=[Text(headline), needed])
 
 
+def _assumed(test: ArmTest, difference: float) -> ArmTest:
+    return replace(test, difference=difference, low=difference, high=difference, error=0.0)
+
+
+def _uncertain(test: ArmTest) -> bool:
+    """Whether the simulation leaves open which arm is better; never of a difference that was assumed."""
+    return test.low <= 0 <= test.high
+
+
+def _people(test: ArmTest, questions: int, level: float) -> str:
+    """How many people of each arm find the difference, and those of the ends of its interval in brackets."""
+
+    def needed(difference: float) -> str:
+        people = people_needed(test.parts, difference, questions, level=level)
+        return f"> {MOST_PEOPLE:,}" if people is None else f"{people:,}"
+
+    near, far = sorted((test.low, test.high), key=abs)
+    if _uncertain(test):
+        return f"at least {needed(far)}"
+    ends = "" if near == far else f" ({needed(far)} to {needed(near)})"
+    return f"{needed(test.difference)}{ends}"
+
+
 def _headline(tests: list[ArmTest], assumed: Assumed, level: float) -> list[str]:
     asked = assumed.asked or _QUESTIONS[0]
     lines = []
     for test in tests:
-        people = people_needed(test.parts, test.difference, asked, level=level)
         size = f"{test.difference:+.3f} nats an answer".replace("-", _MINUS)
         known = "assumed" if assumed.difference is not None else f"simulated, ± {test.error:.3f}"
-        many = (
-            "no number of people is enough: ask more test questions"
-            if people is None
-            else f"{people} people of each arm find it with a probability of {WANTED:.0%}"
-        )
+        people = people_needed(test.parts, test.difference, asked, level=level)
+        if _uncertain(test):
+            many = (
+                "the simulation can't say how many people find it, since it may be 0: simulate more --people, or give "
+                "the --difference that would matter to you"
+            )
+        elif people is None:
+            many = f"even {MOST_PEOPLE:,} people of each arm are too few: ask more test questions"
+        else:
+            many = f"{_people(test, asked, level)} people of each arm find it with a probability of {WANTED:.0%}"
         lines.append(
             f"{test.arm} {_MINUS} {test.first}: {size} ({known}); with {plural(asked, 'test question')} {many}."
         )
@@ -139,11 +166,17 @@ def _needed_table(found: Mapping[int, list[ArmTest]], questions: list[int], leve
     rows = []
     for after, tests in found.items():
         for test in tests:
-            cells = [people_needed(test.parts, test.difference, count, level=level) for count in questions]
-            shown = [f"> {MOST_PEOPLE:,}" if people is None else str(people) for people in cells]
+            shown = [_people(test, count, level) for count in questions]
             rows.append([f"{test.arm} {_MINUS} {test.first}", str(after), *shown])
     header = ["difference of", "answers", *(f"{count} test questions" for count in questions)]
-    return TextTable(f"People of each arm for a power of {WANTED:.0%}", header, rows, words=1)
+    note = (
+        "In brackets: for the ends of the 95% interval of the simulated difference. At least: the interval holds 0, so "
+        "that the simulation does not say which arm is better, and only its farther end is counted. More --people make "
+        "both narrower."
+    )
+    every = [test for tests in found.values() for test in tests]
+    note = note if any(test.low != test.high for test in every) else "For the difference that was assumed."
+    return TextTable(f"People of each arm for a power of {WANTED:.0%}", header, rows, note, 1)
 
 
 def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> TextTable:
@@ -157,7 +190,10 @@ def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> Te
         for people in _SHOWN
     ]
     header = ["difference of", "people of each arm", *(f"{count} test questions" for count in questions)]
-    return TextTable("Power after all answers", header, rows, words=1)
+    note = "The probability of finding the difference, were it the simulated one."
+    if open_ones := [f"{test.arm} {_MINUS} {test.first}" for test in tests if _uncertain(test)]:
+        note += f" Uncertain, as the simulation leaves open which arm is better: {', '.join(open_ones)}."
+    return TextTable("Power after all answers", header, rows, note, 1)
 
 
 def power_figure(tests: list[ArmTest], questions: list[int], level: float) -> Figure:
@@ -168,7 +204,7 @@ def power_figure(tests: list[ArmTest], questions: list[int], level: float) -> Fi
         for place, count in enumerate(questions):
             powers = [power_of(test.parts, test.difference, people, count, level=level) for people in _PEOPLE]
             curves.append(Curve(plural(count, "test question"), np.array(_PEOPLE), np.array(powers), look(place)))
-        size = f"{test.difference:+.3f} nats".replace("-", _MINUS)
+        size = f"{test.difference:+.3f} nats{' (uncertain)' if _uncertain(test) else ''}".replace("-", _MINUS)
         panels.append(
             Panel(curves, f"{test.arm} {_MINUS} {test.first}: {size}", "power", levels=[Level(WANTED, note="80%")])
         )
@@ -194,8 +230,9 @@ def _how(tests: list[ArmTest], assumed: Assumed, level: float) -> list[str]:
         "drawn at random, on studies drawn with these variances.",
         f"Found means p < {level:.3g}"
         + (f", {assumed.level:g} over {len(tests)} comparisons." if len(tests) > 1 else "."),
-        "Real people are noisier than people who answer by the model, and no prior is exactly theirs (docs/people.md): "
-        "take the number of people as the least, and see what a smaller --scale or --difference says.",
+        "It is assumed that people answer by the model of the estimates, with tastes of its prior. Real people are noisier, "
+        "and no prior is exactly theirs (docs/people.md): take the number of people as the least, and see what a "
+        "smaller --scale or --difference says. People who drop out or are excluded come on top.",
     ]
     if assumed.difference is not None:
         lines.append("The difference was assumed (--difference); only variances are from the simulation.")
