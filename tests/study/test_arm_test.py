@@ -117,7 +117,9 @@ def test_holms_correction_takes_all_comparisons_together():
 def test_power_is_how_often_simulated_studies_find_the_difference(by_question, people, difference):
     rng, questions, studies = np.random.default_rng(11), 4, 600
     found = np.mean([
-        compare_values(*drawn(rng, (people, people), questions, by_question=by_question, difference=difference)).p < 0.05
+        compare_values(
+            *drawn(rng, (people, people), questions, by_question=by_question, difference=difference)
+        ).p < 0.05
         for _ in range(studies)
     ])  # fmt: skip
     parts = Parts(people=(0.09, 0.09), answers=(1.0, 1.0), questions=by_question**2)

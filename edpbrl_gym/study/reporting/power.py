@@ -111,7 +111,7 @@ def _people(test: ArmTest, questions: int, level: float) -> str:
 
     near, far = sorted((test.low, test.high), key=abs)
     if _uncertain(test):
-        return f"at least {needed(far)}"
+        return f"at least {needed(far)}".replace("least > ", "least ")
     ends = "" if near == far else f" ({needed(far)} to {needed(near)})"
     return f"{needed(test.difference)}{ends}"
 
@@ -230,9 +230,9 @@ def _how(tests: list[ArmTest], assumed: Assumed, level: float) -> list[str]:
         "drawn at random, on studies drawn with these variances.",
         f"Found means p < {level:.3g}"
         + (f", {assumed.level:g} over {len(tests)} comparisons." if len(tests) > 1 else "."),
-        "It is assumed that people answer by the model of the estimates, with tastes of its prior. Real people are noisier, "
-        "and no prior is exactly theirs (docs/people.md): take the number of people as the least, and see what a "
-        "smaller --scale or --difference says. People who drop out or are excluded come on top.",
+        "It is assumed that people answer by the model of the estimates. Real people are noisier, and no prior is "
+        "exactly theirs (docs/people.md): take the number of people as the least, and see what a smaller --scale or "
+        "--difference says. People who drop out or are excluded come on top.",
     ]
     if assumed.difference is not None:
         lines.append("The difference was assumed (--difference); only variances are from the simulation.")
