@@ -46,7 +46,7 @@ from edpbrl_gym.study.visits import Visit
 
 STEPS, TOKENS, DIMENSION = 3, 6, 10
 NUMBER, TEST = 8, 4
-SIMULATED_TEST = 64  # test questions of the people from whom power is predicted
+SIMULATED_TEST = 32  # test questions of the people from whom power is predicted, as `edpbrl study power` asks
 LEVEL = 0.05
 _STUDY = f"""
 title = "Arms"
