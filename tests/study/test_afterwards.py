@@ -161,6 +161,7 @@ def test_a_preregistration_says_what_the_configuration_says(tmp_path, capsys):
     bare = preregistration(read_config(write_study(tmp_path / "bare", SMALL)))
     assert "study.toml sets no number" in bare and "None: study.toml has no table [exclusions]." in bare
     assert "test answers predicted" not in bare
+    assert "people and test questions as random effects" in page and "The test of arms" not in bare
 
 
 @pytest.mark.parametrize(
