@@ -9,7 +9,8 @@ import pytest
 from edpbrl_gym.cli import main
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
-from edpbrl_gym.study.reporting.arm_test import values_of
+from edpbrl_gym.study.reporting.arm_test import ArmTest, Parts, values_of
+from edpbrl_gym.study.reporting.power import power_figure
 from edpbrl_gym.study.simulated import SimulatedPeople, simulate, simulated_config
 from edpbrl_gym.study.template import write_template
 from tests.helpers.commands import refused
@@ -110,3 +111,18 @@ def test_bad_input_is_one_line(study, tmp_path, capsys):
     refused(capsys, ["study", "power", tmp_path / "empty", *out], 2, "edpbrl study init")
     refused(capsys, ["study", "power", study("alone"), *out], 2, "two arms or more to compare, got 1")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.needs("experiments")
+@pytest.mark.filterwarnings("error")
+def test_the_figure_shows_all_of_power_whatever_the_difference():
+    parts = Parts(people=(0.02, 0.02), answers=(0.3, 0.3), questions=0.01)
+    tests = [
+        ArmTest("adaptive", name, size, low, high, 0.04, float("nan"), (12, 12), 32, parts)
+        for name, size, low, high in (("random", -0.15, -0.2, -0.1), ("an arm " * 8, 0.001, -0.1, 0.1))
+    ]
+    for shown in (tests, tests[1:]):
+        figure = power_figure(shown, [4, 32], 0.05)
+        figure.canvas.draw()
+        assert all(axis.get_ylim() == (0, 1.02) for axis in figure.axes)
+        assert "+0.001 nats (uncertain)" in figure.axes[-1].get_title()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ __all__ = ["Assumed", "expected_differences", "make_power_report", "power_figure
 _PEOPLE = (10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
 _SHOWN = (10, 20, 30, 50, 100, 200)  # in the table
 _QUESTIONS = (4, 8, 16, 32)
+_LINE_WIDTH = 45  # letters of a panel's title
 _MINUS = "−"
 
 
@@ -204,11 +206,12 @@ def power_figure(tests: list[ArmTest], questions: list[int], level: float) -> Fi
         for place, count in enumerate(questions):
             powers = [power_of(test.parts, test.difference, people, count, level=level) for people in _PEOPLE]
             curves.append(Curve(plural(count, "test question"), np.array(_PEOPLE), np.array(powers), look(place)))
+        names = f"{test.arm} {_MINUS} {test.first}"
         size = f"{test.difference:+.3f} nats{' (uncertain)' if _uncertain(test) else ''}".replace("-", _MINUS)
         panels.append(
-            Panel(curves, f"{test.arm} {_MINUS} {test.first}: {size}", "power", levels=[Level(WANTED, note="80%")])
+            Panel(curves, f"{textwrap.fill(names, _LINE_WIDTH)}\n{size}", "power", levels=[Level(WANTED, note="80%")])
         )
-    return curves_figure(
+    figure = curves_figure(
         panels,
         columns=2,
         xlabel="people of each arm",
@@ -217,6 +220,9 @@ def power_figure(tests: list[ArmTest], questions: list[int], level: float) -> Fi
         size=(4.2, 3.0),
         ticks=[10, 50, 100, 150, 200],
     )
+    for axis in figure.axes:
+        axis.set_ylim(0, 1.02)
+    return figure
 
 
 def _how(tests: list[ArmTest], assumed: Assumed, level: float) -> list[str]:
