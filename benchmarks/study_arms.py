@@ -45,7 +45,7 @@ from edpbrl_gym.study.template import write_template
 from edpbrl_gym.study.visits import Visit
 
 STEPS, TOKENS, DIMENSION = 3, 6, 10
-NUMBER, TEST = 8, 4
+NUMBER = 8
 SIMULATED_TEST = 32  # test questions of the people from whom power is predicted, as `edpbrl study power` asks
 LEVEL = 0.05
 _STUDY = f"""
@@ -62,13 +62,13 @@ questions = 0
 [checks]
 attention = 0
 repeated = 0
-test = {TEST}
+test = {{test}}
 """
 _ARM = '[[arms]]\nname = "{name}"\nplanner = "{planner}"\nprior = "ridge"\n'
 _PARTS = ("two", "power", "three", "made")
 
 
-def write_study(folder: Path, arms: str) -> StudyConfig:
+def write_study(folder: Path, arms: str, test: int) -> StudyConfig:
     """Write a study about a small vocabulary with these arms, and its embeddings."""
     write_template(folder)
     (folder / "words").mkdir()
@@ -87,7 +87,7 @@ def write_study(folder: Path, arms: str) -> StudyConfig:
         for question in range(NUMBER):
             options = [f"a0, b0, c{token}" for token in rng.permutation(TOKENS)[:4].tolist()]
             writer.writerow([question, STEPS - 1, *options, ""])
-    text = _STUDY.format(encoder=folder / "rows.npz") + arms
+    text = _STUDY.format(encoder=folder / "rows.npz", test=test) + arms
     (folder / "study.toml").write_text(text, encoding="utf-8")
     return read_config(folder)
 
@@ -139,22 +139,22 @@ def share(found: list[bool]) -> str:
     return f"{np.mean(found):.3f} {bracket(*wilson(sum(found), len(found)), '.3f')}"
 
 
-def errors(folder: Path, seeds: range, people: int, arms: int, workers: int) -> list[str]:
+def errors(folder: Path, seeds: range, people: int, test: int, arms: int, workers: int) -> list[str]:
     """A row: the type I error of studies with so many arms alike; the first p where there are three is corrected."""
     text = "".join(_ARM.format(name=f"random {arm}", planner="random") for arm in range(arms))
-    config = write_study(folder, text)
+    config = write_study(folder, text, test)
     names = [arm.name for arm in config.arms]
-    tests = [arm_tests(values, names) for values in values_of_studies(config, seeds, people, workers)]
-    alone = [one[0].p < LEVEL for one in tests]
-    together = [min(test.corrected for test in one) < LEVEL for one in tests]
-    return [f"{arms} arms", str(people), str(TEST), share(together), share(alone)]
+    tested = [arm_tests(values, names) for values in values_of_studies(config, seeds, people, workers)]
+    alone = [one[0].p < LEVEL for one in tested]
+    together = [min(found.corrected for found in one) < LEVEL for one in tested]
+    return [f"{arms} arms", str(people), str(test), share(together), share(alone)]
 
 
-def power(folder: Path, seeds: range, people: list[int], simulated: int, workers: int) -> list[list[str]]:
+def power(folder: Path, seeds: range, people: list[int], test: int, simulated: int, workers: int) -> list[list[str]]:
     """Rows: the power that was predicted, and that of the studies."""
     text = _ARM.format(name="random", planner="random")
     text += _ARM.format(name="fixed", planner="questions") + 'file = "fixed.csv"\n'
-    config = write_study(folder, text)
+    config = write_study(folder, text, test)
     planned = simulated_config(config, folder / "simulated.db", test=SIMULATED_TEST)
     tables, tastes = simulate(Materials(planned), SimulatedPeople(simulated))
     expected = expected_differences(tables, tastes)[NUMBER][0]
@@ -165,11 +165,11 @@ def power(folder: Path, seeds: range, people: list[int], simulated: int, workers
     rows = []
     for number in people:
         ends = [
-            power_of(expected.parts, expected.difference + side * expected.error, number, TEST) for side in (0, -2, 2)
+            power_of(expected.parts, expected.difference + side * expected.error, number, test) for side in (0, -2, 2)
         ]
         found = [compare_values(one["random"][:number], one["fixed"][:number]).p < LEVEL for one in studies]
         predicted = f"{ends[0]:.3f} {bracket(*sorted(ends[1:]), '.3f')}"
-        rows.append(["random, fixed", str(number), str(TEST), predicted, share(found)])
+        rows.append(["random, fixed", str(number), str(test), predicted, share(found)])
     return rows
 
 
@@ -195,6 +195,8 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--studies", type=int, default=500)
     parser.add_argument("--with-difference", type=int, default=200, help="studies with a difference")
+    parser.add_argument("--people", type=int, nargs="+", default=[15, 30], help="of each arm; the fewest without one")
+    parser.add_argument("--test", type=int, default=4, help="test questions of a study")
     parser.add_argument("--simulated", type=int, default=60, help="people of each arm from whom power is predicted")
     parser.add_argument("--seed", type=int, default=4500, help="seed of the first study; each has its own")
     parser.add_argument("--workers", type=int, default=2, help="processes")
@@ -210,11 +212,13 @@ def main() -> None:
                 header = ["arms", "people an arm", "test questions", "predicted power", "power found"]
                 title, words = "Studies with a difference", 1
                 others = range(seeds.stop, seeds.stop + options.with_difference)
-                rows = power(Path(place) / part, others, [15, 30], options.simulated, options.workers)
+                rows = power(
+                    Path(place) / part, others, options.people, options.test, options.simulated, options.workers
+                )
             else:
                 header = ["study", "people an arm", "test questions", "type I error", "of the first comparison alone"]
                 arms, title, words = {"two": 2, "three": 3}[part], f"{part.title()} arms without a difference", 1
-                rows = [errors(Path(place) / part, seeds, 15, arms, options.workers)]
+                rows = [errors(Path(place) / part, seeds, min(options.people), options.test, arms, options.workers)]
             table = TextTable(title, header, rows, words=words)
             show(table)
             print(*table.markdown(), sep="\n", flush=True)

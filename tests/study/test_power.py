@@ -59,7 +59,12 @@ def test_the_command_says_how_many_people_and_goes_on_with_more(study, tmp_path,
     assert "## People of each arm for a power of 80%" in first and (out / "figures" / "power.png").is_file()
     assert "3 people of each arm took part" in first and "Real people are noisier" in first
     # both arms ask random questions: three people can't say which is better, and the page does not claim to know
-    assert "simulate more --people" in first and "at least" in first
+    assert "simulate more --people" in first and first.count("| uncertain |") >= 1
+    table = first[first.index("## The smallest difference") :].split("\n\n")[1].splitlines()[2:]
+    least = [[float(cell) for cell in row.split("|")[3:-1]] for row in table]
+    assert len(least) == 6 and all(row == sorted(row, reverse=True) for row in least)
+    # with two test questions the part of the questions has one degree of freedom, and more people may help little
+    assert all(list(column) == sorted(column, reverse=True) for column in list(zip(*least, strict=True))[1:])
     assert "People for Tiny" in first and "simulate more --people" in " ".join(capsys.readouterr().out.split())
     assert main(["study", "power", str(folder), "--out", str(out), "--people", "4"]) == 0
     more = (out / "REPORT.md").read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ from edpbrl_gym.study.reporting.arm_test import (
     WANTED,
     ArmTest,
     compare_paired,
+    detectable,
     people_needed,
     power_of,
     values_of,
@@ -88,6 +89,7 @@ def make_power_report(tables: StudyTables, tastes: Mapping[str, int], assumed: A
         sections.append(_differences_table(found))
     sections += [
         needed,
+        _found_table(found[most], questions, level),
         Picture("power", "Power against people of each arm", power_figure(found[most], questions, level)),
         _power_table(found[most], questions, level),
         Text(bullets(_how(found[most], assumed, level)), "What is assumed"),
@@ -105,15 +107,15 @@ def _uncertain(test: ArmTest) -> bool:
 
 
 def _people(test: ArmTest, questions: int, level: float) -> str:
-    """How many people of each arm find the difference, and those of the ends of its interval in brackets."""
+    """How many people of each arm find the difference, and those of the ends of its interval."""
 
     def needed(difference: float) -> str:
         people = people_needed(test.parts, difference, questions, level=level)
         return f"> {MOST_PEOPLE:,}" if people is None else f"{people:,}"
 
-    near, far = sorted((test.low, test.high), key=abs)
     if _uncertain(test):
-        return f"at least {needed(far)}".replace("least > ", "least ")
+        return "uncertain"
+    near, far = sorted((test.low, test.high), key=abs)
     ends = "" if near == far else f" ({needed(far)} to {needed(near)})"
     return f"{needed(test.difference)}{ends}"
 
@@ -172,13 +174,30 @@ def _needed_table(found: Mapping[int, list[ArmTest]], questions: list[int], leve
             rows.append([f"{test.arm} {_MINUS} {test.first}", str(after), *shown])
     header = ["difference of", "answers", *(f"{count} test questions" for count in questions)]
     note = (
-        "In brackets: for the ends of the 95% interval of the simulated difference. At least: the interval holds 0, so "
-        "that the simulation does not say which arm is better, and only its farther end is counted. More --people make "
-        "both narrower."
+        "In brackets: for the ends of the 95% interval of the simulated difference. Uncertain: the interval holds 0, "
+        "so that the simulation does not say which arm is better. More --people make it narrower."
     )
     every = [test for tests in found.values() for test in tests]
     note = note if any(test.low != test.high for test in every) else "For the difference that was assumed."
     return TextTable(f"People of each arm for a power of {WANTED:.0%}", header, rows, note, 1)
+
+
+def _found_table(tests: list[ArmTest], questions: list[int], level: float) -> TextTable:
+    rows = [
+        [
+            f"{test.arm} {_MINUS} {test.first}",
+            str(people),
+            *(f"{detectable(test.parts, people, count, level=level):.3f}" for count in questions),
+        ]
+        for test in tests
+        for people in _SHOWN
+    ]
+    note = (
+        "In nats an answer, after all answers. It depends on how much people, answers and questions vary, which few "
+        "simulated people tell better than which arm is better."
+    )
+    header = ["difference of", "people of each arm", *(f"{count} test questions" for count in questions)]
+    return TextTable(f"The smallest difference with a power of {WANTED:.0%}", header, rows, note, 1)
 
 
 def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> TextTable:
