@@ -91,7 +91,7 @@ def make_power_report(tables: StudyTables, tastes: Mapping[str, int], assumed: A
         needed,
         _found_table(found[most], questions, level),
         Picture("power", "Power against people of each arm", power_figure(found[most], questions, level)),
-        _power_table(found[most], questions, level),
+        *_power_table([test for test in found[most] if not _uncertain(test)], questions, level),
         Text(bullets(_how(found[most], assumed, level)), "What is assumed"),
     ]
     return Report(f"People for {tables.study['title']}", sections, headline=[Text(headline), needed])
@@ -200,7 +200,10 @@ def _found_table(tests: list[ArmTest], questions: list[int], level: float) -> Te
     return TextTable(f"The smallest difference with a power of {WANTED:.0%}", header, rows, note, 1)
 
 
-def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> TextTable:
+def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> list[Section]:
+    """Of the comparisons whose difference is known; nothing without any."""
+    if not tests:
+        return []
     rows = [
         [
             f"{test.arm} {_MINUS} {test.first}",
@@ -211,10 +214,7 @@ def _power_table(tests: list[ArmTest], questions: list[int], level: float) -> Te
         for people in _SHOWN
     ]
     header = ["difference of", "people of each arm", *(f"{count} test questions" for count in questions)]
-    note = "The probability of finding the difference, were it the simulated one."
-    if open_ones := [f"{test.arm} {_MINUS} {test.first}" for test in tests if _uncertain(test)]:
-        note += f" Uncertain, as the simulation leaves open which arm is better: {', '.join(open_ones)}."
-    return TextTable("Power after all answers", header, rows, note, 1)
+    return [TextTable("Power after all answers", header, rows, words=1)]
 
 
 def power_figure(tests: list[ArmTest], questions: list[int], level: float) -> Figure:
