@@ -173,14 +173,14 @@ def power(folder: Path, seeds: range, people: list[int], test: int, simulated: i
     return rows
 
 
-def made(count: int) -> list[list[str]]:
+def made(count: int, seed: int) -> list[list[str]]:
     """Rows: the type I error on made values, exponential around people, questions and the arms' questions."""
-    rng, rows = np.random.default_rng(0), []
-    for people, questions, varying in itertools.product((15, 50), (4, 12), (0.0, 0.1, 0.3)):
+    rng, rows = np.random.default_rng(seed), []
+    for people, questions, varying in itertools.product((15, 60), (4, 12), (0.0, 0.1, 0.2, 0.3)):
         found = []
         for _ in range(count):
             first, other = (
-                0.3 * (1 - rng.exponential(size=(people, 1)))
+                0.1 * (1 - rng.exponential(size=(people, 1)))
                 + varying * rng.normal(size=questions)
                 + 1 - rng.exponential(size=(people, questions))
                 for _ in range(2)
@@ -207,7 +207,7 @@ def main() -> None:
         for part in options.parts:
             if part == "made":
                 header = ["people an arm", "test questions", "deviation of arms by question", "type I error"]
-                rows, title, words = made(4 * options.studies), "Made values without a difference", 0
+                rows, title, words = made(4 * options.studies, options.seed), "Made values without a difference", 0
             elif part == "power":
                 header = ["arms", "people an arm", "test questions", "predicted power", "power found"]
                 title, words = "Studies with a difference", 1
