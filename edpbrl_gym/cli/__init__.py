@@ -44,6 +44,7 @@ from edpbrl_gym.cli.report import Report
 from edpbrl_gym.cli.study import StudyCheck, StudyDelete, StudyExport, StudyInit, StudyReport
 from edpbrl_gym.cli.study_doctor import StudyDoctor
 from edpbrl_gym.cli.study_draw import StudyDraw
+from edpbrl_gym.cli.study_power import StudyPower
 from edpbrl_gym.cli.study_preregister import StudyPreregister
 from edpbrl_gym.cli.study_replay import StudyReplay
 from edpbrl_gym.cli.study_serve import StudyServe
@@ -100,6 +101,7 @@ class Study:
         OmitSubcommandPrefixes[
             Annotated[StudyInit, subcommand("init")]
             | Annotated[StudyCheck, subcommand("check")]
+            | Annotated[StudyPower, subcommand("power")]
             | Annotated[StudyPreregister, subcommand("preregister")]
             | Annotated[StudyDraw, subcommand("draw")]
             | Annotated[StudyServe, subcommand("serve")]

@@ -20,7 +20,7 @@ class Platform:
         visits: Names of those that are new whenever somebody comes again, so that they tell no two people apart.
         back: Address to which people go back, with names in braces: ``code``, parameters of the link, ``settings``.
         settings: Keys of ``[recruitment]`` that the address needs.
-        needs_code: Whether nobody is paid without a completion code.
+        needs_code: Whether nobody is paid without a completion code, wherever people go back to.
         unaccepted: A parameter and the value by which the platform shows a task that nobody has accepted yet.
     """
 

@@ -64,7 +64,7 @@ def _blocks(config: StudyConfig) -> Iterator[list[str]]:
         ("Randomisation", _randomisation(config)),
         ("Exclusions", _exclusions(config)),
         ("Measures", _measures(config)),
-        ("Analyses", _analyses()),
+        ("Analyses", _analyses(tested=config.checks.test > 0 and len(config.arms) > 1)),
     ):
         yield [f"## {title}"]
         yield [f"- {line}" for line in lines]
@@ -142,11 +142,17 @@ def _measures(config: StudyConfig) -> Iterator[str]:
         yield "style preferred at the end: prompts of the learnt taste, or random ones"
 
 
-def _analyses() -> Iterator[str]:
+def _analyses(*, tested: bool) -> Iterator[str]:
     yield (
         "`edpbrl study report` of the version below: each measure by arm and its difference from the first arm, means "
         "over participants who finished, with 95% bootstrap intervals over participants, before and after exclusions; "
         "agreement about the test questions (Brennan and Prediger's kappa); drop-out by arm."
     )
+    if tested:
+        yield (
+            "The test of arms, before and after exclusions: the log-likelihood of a test answer, of each arm against "
+            "the first one, with people and test questions as random effects (quasi-F, the questions' part left out "
+            "where its F test gives p >= .25), two-sided, Holm's correction for several comparisons, level .05."
+        )
     yield "(Which of these decides about each hypothesis, and how several comparisons are corrected for.)"
     yield "(What else: conditional logits of options.csv, for example.)"

@@ -33,8 +33,11 @@ def read_recruitment(document: Table, arms: Sequence[str]) -> Recruitment:
     codes = table.table("codes")
     found = {name: codes.text(name, "", of="a code", empty=True) for name in OUTCOMES}
     codes.refuse_others()
-    if preset.needs_code and not found["complete"] and not document.has("completion_code"):
-        codes.note("complete", f"the code by which {preset.title} knows who has finished", "write it between quotes")
+    address = _address(table, platform)
+    told = preset.needs_code or "code" in names_in(address or preset.back)
+    if told and not found["complete"] and not document.has("completion_code"):
+        whom = preset.title or "the page to which people go back"
+        codes.note("complete", f"the code by which {whom} knows who has finished", "write it between quotes")
     opens, closes = table.moment("opens"), table.moment("closes")
     if opens is not None and closes is not None and closes <= opens:
         table.note("closes", "a time after that of opens")
@@ -45,7 +48,7 @@ def read_recruitment(document: Table, arms: Sequence[str]) -> Recruitment:
     result = Recruitment(
         platform=platform,
         settings=_settings(table, preset.settings),
-        completion_url=_address(table, platform),
+        completion_url=address,
         redirect=table.flag("redirect", False),
         codes={name: code for name, code in found.items() if code},
         opens=opens,

@@ -127,6 +127,7 @@ def test_arms_are_compared_with_and_without_those_excluded(tables):
 def test_the_report_says_both_and_pay_and_agreement_by_question(tables):
     page = make_report(tables).markdown()
     assert "## The arms compared, without those excluded" in page
+    assert "## Whether the arms differ\n" in page and "## Whether the arms differ, without those excluded" in page
     assert "| adaptive | 3 | 2 | 2 | 1 | 2 | 1 |" in page and "| all | 5 | 2 | 2 | 1 | 2 | 3 |" in page
     assert "Excluded: attention checks failed: 1 or more; median time for an answer: less than 1.5 seconds." in page
     # minutes 2, 5, 6, 10, 20: median 6, upper quartile 10
@@ -160,6 +161,7 @@ def test_a_preregistration_says_what_the_configuration_says(tmp_path, capsys):
     bare = preregistration(read_config(write_study(tmp_path / "bare", SMALL)))
     assert "study.toml sets no number" in bare and "None: study.toml has no table [exclusions]." in bare
     assert "test answers predicted" not in bare
+    assert "people and test questions as random effects" in page and "The test of arms" not in bare
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def mistakes(document, folder):
         (("completion_code",), "C1", "[recruitment.codes], got completion_code; move it there: complete = 'C1'"),
         (("recruitment", "platform"), "prolifc", "did you mean 'prolific'?"),
         (("recruitment",), {"platform": "mturk"}, "recruitment.codes.complete: expected the code by which Mechanical"),
+        (
+            ("recruitment",),
+            {"completion_url": "https://x.org/{code}"},
+            "recruitment.codes.complete: expected the code by which the page to which people go back knows who",
+        ),
         (("recruitment", "platform"), "sona", "recruitment.experiment_id: expected what stands in the platform's"),
         (("recruitment",), {"platform": "sona", "school": "a.b/c"}, "recruitment.school: expected the first part"),
         (("recruitment", "codes", "done"), "x", "recruitment.codes.done: expected one of the keys"),

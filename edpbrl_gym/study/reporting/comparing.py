@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from edpbrl_gym.study.export_tables import StudyTables, first_of, seconds_of
+from edpbrl_gym.study.export_tables import StudyTables, seconds_of
+from edpbrl_gym.study.reporting.arm_test import tested_answers
 from edpbrl_gym.study.reporting.statistics import (
     Counted,
     Measured,
@@ -31,8 +32,6 @@ MEASURES = {
     "minutes": "minutes from consent to the last answer",
 }
 """What arms are compared by, each the mean over participants of a participant's own mean (of seconds: median)."""
-
-_LEAST = 1e-300  # probability whose logarithm is taken where it underflows
 
 
 @dataclass(frozen=True)
@@ -107,23 +106,16 @@ class _Score:
 
 def _scores(tables: StudyTables, people: Mapping[str, Any]) -> dict[str, _Score]:
     """How well the test answers of each person were predicted; without people of whom none was."""
-    told = {
-        (row["participant"], row["asked"]): first
-        for row in tables.answers
-        if row["kind"] == "test" and not row["taken_back"] and (first := first_of(row)) is not None
-    }
     hits: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     logs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     last: dict[str, int] = {}
-    for row in tables.predictions:
-        name, after = row["participant"], row["after"]
-        if name not in people:
+    for one in tested_answers(tables):
+        if one.participant not in people:
             continue
-        probabilities, chosen = row["probabilities"], told[name, row["asked"]]
-        hits[name][after].append(_hit(probabilities, chosen))
-        logs[name][after].append(math.log(max(probabilities[chosen], _LEAST)))
-        if row["last"]:
-            last[name] = after
+        hits[one.participant][one.after].append(one.hit)
+        logs[one.participant][one.after].append(one.log)
+        if one.is_last:
+            last[one.participant] = one.after
     return {
         name: _Score(
             {after: float(np.mean(found)) for after, found in hits[name].items()},
@@ -132,12 +124,6 @@ def _scores(tables: StudyTables, people: Mapping[str, Any]) -> dict[str, _Score]
         )
         for name in hits
     }
-
-
-def _hit(probabilities: Sequence[float], chosen: int) -> float:
-    """1 if the chosen option is the most probable one; of several that are, each is as good a guess as the others."""
-    best = np.isclose(probabilities, max(probabilities), rtol=1e-9, atol=0.0)
-    return float(best[chosen] / best.sum())
 
 
 def _columns(

@@ -24,6 +24,7 @@ from edpbrl_gym.reporting.report import Picture, Report, Section, Text, bullets
 from edpbrl_gym.reporting.statistics import bracket, plural
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.export_tables import StudyTables
+from edpbrl_gym.study.reporting.arm_test import section_of_tests
 from edpbrl_gym.study.reporting.comparing import MEASURES, Compared, compare_arms
 from edpbrl_gym.study.reporting.flow import flow_figure, flow_of
 from edpbrl_gym.study.reporting.further import (
@@ -206,10 +207,12 @@ def make_report(tables: StudyTables) -> Report:
     sections += [Text(_agreement(counted, tables.study), "Agreement"), *agreement_by_question(tables), *_crowd(tables)]
     if any(compared.finished.values()):
         sections += [Picture("arms", "The arms with their intervals", arms_figure(compared)), arms]
-        sections += [_differences_table(compared), *excluded_people(tables, counted.arms)]
+        sections += [_differences_table(compared), *section_of_tests(tables, compared.arms)]
+        sections += excluded_people(tables, counted.arms)
         if (kept := without_excluded(tables)) is not None:
             after = compare_arms(kept, count_statistics(kept))
             sections += [_arms_table(after, _AFTER), _differences_table(after, _AFTER)]
+            sections += section_of_tests(kept, after.arms, _AFTER)
         if any(len(curve.after) > 1 for curve in compared.curves.values()):
             caption = "Predictions of the test answers against the answers that they are made from"
             sections.append(Picture("learning", caption, learning_figure(compared)))
