@@ -126,6 +126,7 @@ def _serving(folder: Path) -> Row:
 def measure(args: Args, say: Callable[[Row], object] = lambda row: None) -> list[Row]:
     """All waits."""
     repeats = 1 if args.quick else 5
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files are kept, as where pip installed them
     rows: list[Row] = []
 
     def add(*found: Row) -> None:

@@ -22,7 +22,7 @@ from edpbrl_gym.estimation import estimate
 from edpbrl_gym.estimation.metrics import preference_error
 from edpbrl_gym.estimation.other_texts import other_texts
 from edpbrl_gym.estimation.priors import make_prior
-from edpbrl_gym.experiments.demo_report import OURS, PAPER, TRUTH, make_report
+from edpbrl_gym.experiments.demo_report import OURS, PAPER, SHOWN, TRUTH, make_report
 from edpbrl_gym.experiments.framework import Experiment, Run, Unit, run_experiment, text_inputs
 from edpbrl_gym.experiments.runs import Results
 from edpbrl_gym.experiments.settings import DemoSettings
@@ -43,7 +43,7 @@ _PAPER_OPTIONS = 4  # K of the paper's questions
 _DESIGN: dict[str, Any] = {"criterion": "V", "regularization": 100.0}  # the paper's
 _RIDGE = 1.0  # lambda of its estimate; with 100, as in the paper, more preferences were wrong on development sentences
 _SCALE = 20.0  # of the users' answers
-_CHECKPOINTS = 4  # points of a learning curve
+_CHECKPOINTS = 3  # points of a learning curve
 _POPULATION = 300  # random prompts among which those that are written are judged
 _PAIRS = 3000  # of them, on which tastes are judged
 
@@ -174,6 +174,8 @@ class _Workshop(NamedTuple):
             for count in checkpoints
         }
         rows = self._curves(user, {PAPER: theirs, OURS: ours})
+        if number >= SHOWN:
+            return _Compared(rows, example)
         last_of = {PAPER: theirs[settings.questions], OURS: ours[settings.questions], TRUTH: user.theta}
         return _Compared(rows + [self._best(user, way, theta, encoder) for way, theta in last_of.items()], example)
 

@@ -18,11 +18,21 @@ from edpbrl_gym.reporting.tables import TextTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["OURS", "PAPER", "TRUTH", "demo_figure", "demo_verdict", "make_report", "posters_figure", "users_table"]
+__all__ = [
+    "OURS",
+    "PAPER",
+    "SHOWN",
+    "TRUTH",
+    "demo_figure",
+    "demo_verdict",
+    "make_report",
+    "posters_figure",
+    "users_table",
+]
 
 PAPER, OURS, TRUTH = "paper", "ours", "known"
 _TITLES = {PAPER: "the paper's way", OURS: "edpbrl-gym", TRUTH: "taste known"}
-_SHOWN = 3  # users whose posters are drawn
+SHOWN = 3  # users for whom prompts are written, and their posters drawn
 _WIDTH = 30  # characters of a prompt below its poster
 
 
@@ -70,7 +80,8 @@ def demo_verdict(results: Results) -> list[str]:
     scores = by_arm(best, "way", "user", "percentile")
     ahead = difference(scores, OURS, PAPER)
     lines.append(
-        f"The prompt that is then written is better for the user than {scores[PAPER].mean():.1f}% of random prompts "
+        f"The prompt that is then written for {'the first ' if len(scores) < len(ends) else ''}"
+        f"{plural(len(scores), 'user')} is better for them than {scores[PAPER].mean():.1f}% of random prompts "
         f"(paper) and {scores[OURS].mean():.1f}% (ours): {_said(ahead, 'better', 'worse', points=True)}; the best that "
         f"is found with the taste known, than {scores[TRUTH].mean():.1f}%."
     )
@@ -124,7 +135,7 @@ def posters_figure(results: Results) -> Figure:
     import matplotlib.image
 
     best = _of(results, "best")
-    users = list(dict.fromkeys(best["user"]))[:_SHOWN]
+    users = list(dict.fromkeys(best["user"]))[:SHOWN]
     renderer = PostersRenderer(width=360, height=450)
     with new_figure(7.2, 3.35 * len(users), grid=False) as figure:
         axes = figure.subplots(len(users), len(_TITLES), squeeze=False)

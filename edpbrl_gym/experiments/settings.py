@@ -48,7 +48,6 @@ DEMO_USERS: tuple[str, ...] = (
     "A smoky jazz club long after midnight",
     "Strict modern architecture and nothing superfluous",
     "Spring flowers in my grandmother's garden",
-    "Strange planets and the cold between the stars",
 )
 """The simulated users of the demo. Nothing was chosen on them."""
 
