@@ -466,7 +466,8 @@ def test_questions_have_no_violation(look, language, format, pictures):
             reader.page.keyboard.press("Shift+Digit1")
         check(reader)
         sizes = reader.page.eval_on_selector_all(".card", boxes)
-        assert len(sizes) == count and len({tuple(one) for one in sizes}) == 1
+        assert len(sizes) == count
+        assert all(max(one) - min(one) <= 1 for one in zip(*sizes, strict=True))  # pixels: tracks have fractions
 
 
 def test_on_a_phone_four_texts_fit_and_buttons_never_move(look):
