@@ -226,6 +226,7 @@ def test_the_doctor_finds_what_is_wrong(tmp_path):
     assert not only.is_well and "mistakes" in only.found
 
 
+@pytest.mark.needs("pictures")
 def test_the_doctor_draws_a_picture_or_says_why_not(tmp_path):
     folder = embedded_study(tmp_path, '[pictures]\nrenderer = "posters"\n')
     found = doctored(folder)["Pictures"]
