@@ -89,7 +89,7 @@ def test_the_demo_says_a_difference_only_where_there_is_one():
     clear = demo_verdict(demo_results([0.30, 0.32, 0.34], [0.20, 0.22, 0.25]))
     assert "in 32.0% of the cases" in clear[0] and "in 22.3% after as many" in clear[0]
     assert "9.7 percentage points fewer (standard error 0.3)" in clear[0]
-    assert "better for the user than 89.0% of random prompts (paper) and 98.0% (ours)" in clear[1]
+    assert "better for them than 89.0% of random prompts (paper) and 98.0% (ours)" in clear[1]
     assert "9.0 percentage points better" in clear[1]
     noisy = demo_verdict(demo_results([0.30, 0.20, 0.34], [0.20, 0.32, 0.25], percentiles=(99.0, 99.0)))
     assert "about the same" in noisy[0] and "about the same" in noisy[1]
