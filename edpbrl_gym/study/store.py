@@ -404,15 +404,20 @@ class Store:
         """Answer the question with a key; when this returns, the answer is on the disk.
 
         The same key answers once: a second time returns the first answer, whatever the second one says.
+
+        Raises:
+            NotAskingError: The participant has given the place back, such as by a time-out; nothing is stored.
         """
         with self.database.writing() as connection:
-            locked(connection, participant)
+            status = locked(connection, participant).status
             wanted = select(questions).where(questions.c.key == key, questions.c.participant == participant)
             question = connection.execute(wanted).first()
             if question is not None:
                 earlier = connection.execute(select(answers).where(answers.c.key == key)).first()
                 if earlier is not None:
                     return Receipt(answer_of(earlier), first=False)
+                if status in GIVES_BACK:
+                    raise NotAskingError(f"Expected a participant who may be asked, got one whose status is {status}")
                 if question.struck_by is None:
                     response.checked(len(question.texts))
                     timing = timing or Timing()

@@ -404,6 +404,21 @@ def test_a_page_that_arrives_at_the_same_moment_as_a_time_out_is_refused(serve, 
     assert entries_of(served.store.events(participant.id)) == {}
 
 
+def test_an_answer_that_arrives_at_the_same_moment_as_a_time_out_is_refused(serve, monkeypatch):
+    served = serve()
+    person = served.begin()
+    answer, [participant] = served.queue.answer, served.store.participants()
+    first = {"best": person.form("/answer")["choices"]["best"][0]}
+
+    def later(*arguments, **options):
+        served.store.set_status(participant.id, "timed_out")  # by another request, after this one had looked
+        return answer(*arguments, **options)
+
+    monkeypatch.setattr(served.queue, "answer", later)
+    assert person.post("/answer", **first).status_code == 409
+    assert all(given is None for _, given in served.history())
+
+
 def test_a_participant_sees_translations_and_the_original_is_stored(serve, tmp_path):
     text = SMALL.replace("seed = 3", 'seed = 3\nlanguages = ["en", "fi"]')
     served, page = serve(text, languages=("fi",)), 'lang="fi"'
