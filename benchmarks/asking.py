@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from benchmarks.common import PROGRAM
 from edpbrl_gym.features import load_encoder
 from edpbrl_gym.oracles import SyntheticUser
 from edpbrl_gym.session import Question, answer_of
 from edpbrl_gym.session.journal import Journal
 
-_PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
 _ERASED = re.compile(r"[^\n]*\r\x1b\[2K")
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -57,7 +57,7 @@ class Typist:
         self.handle, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         self.shown, self.start = "", time.monotonic()
-        command = [sys.executable, "-c", _PROGRAM, *arguments]
+        command = [sys.executable, "-c", PROGRAM, *arguments]
         environment = {**os.environ, "TERM": "xterm-256color", "EDPBRL_CACHE": str(cache)}
         self.process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
         os.close(follower)

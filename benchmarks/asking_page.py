@@ -25,9 +25,9 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
+from benchmarks.common import PROGRAM
 from benchmarks.picture_tastes import TASTES
 
-_PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _WINDOW = {"width": 1280, "height": 800}
 _WIDTH = 1800  # pixels of the first picture of the README
@@ -79,7 +79,7 @@ class Page:
         environment = {**os.environ, "EDPBRL_CACHE": str(folder / "cache")}
         begin = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", _PROGRAM, "ask", "--no-open", *arguments],
+            [sys.executable, "-u", "-c", PROGRAM, "ask", "--no-open", *arguments],
             stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
         )  # fmt: skip
         assert self.process.stdout is not None

@@ -14,9 +14,11 @@ from edpbrl_gym.features import TextEncoder, load_encoder
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.vocabulary import Vocabulary, load_vocabulary
 
-__all__ = ["clustered_items", "fastest", "make_parser", "show", "training_tokens"]
+__all__ = ["PROGRAM", "clustered_items", "fastest", "make_parser", "show", "training_tokens"]
 
 POOL_SEED = 1000
+PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
+"""The command line, for ``python -c``."""
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:

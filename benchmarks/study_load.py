@@ -52,7 +52,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 
-from benchmarks.common import make_parser, show
+from benchmarks.common import PROGRAM, make_parser, show
 from edpbrl_gym.reporting.tables import TextTable
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.store import Store
@@ -68,7 +68,6 @@ _ARMS = {
     "random": 'planner = "random"',
     "adaptive": 'planner = "adaptive"',
 }
-_PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 _STATIC = re.compile(r'"(/static/[^"]+\.(?:css|js)[^"]*)"')
 
@@ -85,7 +84,7 @@ def write_study(folder: Path, arm: str, database: str | None, questions: int = Q
     if arm == "design":
         out = folder / "design"
         words = ["design", "--feedback", "prompt", "--episodes", str(questions), "--out", str(out)]
-        subprocess.run([sys.executable, "-c", _PROGRAM, *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-c", PROGRAM, *words], check=True, stdout=subprocess.DEVNULL)
         (out / "questions.csv").rename(folder / "questions.csv")
 
 
@@ -96,7 +95,7 @@ def serving(folder: Path, workers: int | None = None) -> Iterator[tuple[int, sub
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with (folder / f"server-{port}.log").open("wb") as log:
-        command = [sys.executable, "-c", _PROGRAM, "study", "serve", str(folder), "--port", str(port)]
+        command = [sys.executable, "-c", PROGRAM, "study", "serve", str(folder), "--port", str(port)]
         command += [] if workers is None else ["--workers", str(workers)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:

@@ -26,10 +26,9 @@ from pathlib import Path
 import tyro
 
 from benchmarks.asking import Typist
+from benchmarks.common import PROGRAM
 from benchmarks.study_load import serving
 from edpbrl_gym.study.template import write_template
-
-_PROGRAM = "import sys; from edpbrl_gym.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @dataclass
@@ -137,13 +136,13 @@ def measure(args: Args, say: Callable[[Row], object] = lambda row: None) -> list
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         add(_command("`import edpbrl_gym`", "0.2 s", [sys.executable, "-c", "import edpbrl_gym"], repeats, folder))
-        help_ = [sys.executable, "-c", _PROGRAM, "--help"]
+        help_ = [sys.executable, "-c", PROGRAM, "--help"]
         add(_command("`edpbrl --help`", "0.3 s", help_, repeats, folder))
         for vocabulary in ("posters",) if args.quick else ("posters", "images"):
             add(*_asking(args, vocabulary, folder))
         if not args.quick:
             add(_serving(folder))
-            demo = [sys.executable, "-c", _PROGRAM, "demo", "--out", str(folder / "demo")]
+            demo = [sys.executable, "-c", PROGRAM, "demo", "--out", str(folder / "demo")]
             add(_command("`edpbrl demo`", "30 s", demo, 1, folder / "cache-demo", "empty"))
     return rows
 

@@ -93,7 +93,7 @@ def _untranslated(config: StudyConfig, materials: Materials, mistakes: list[str]
     own = dict.fromkeys([config.title, *of_pages, *tokens])
     words = {token for step in materials.vocabulary.tokens for token in step}
     known = {*own, *listed, *words}
-    is_closed = not any(arm.planner == "oracle" for arm in config.arms)  # an oracle's texts are known to nobody
+    is_closed = not any(kind_of(arm).posted for arm in config.arms)  # an oracle's texts are known to nobody
     found = []
     for language in config.languages:
         for text in config.translations.get(language, {}):

@@ -13,8 +13,9 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.checks import examine
-from edpbrl_gym.study.config import StudyConfig
+from edpbrl_gym.study.config import OF_STUDY, StudyConfig
 from edpbrl_gym.study.config_reading import Mistakes, read_config
 from edpbrl_gym.study.database import Database
 from edpbrl_gym.study.materials import Materials
@@ -90,10 +91,16 @@ def _folder(config: StudyConfig) -> Finding:
     """Whether files can be written: the database, pictures, and what SQLite keeps beside its file."""
     with tempfile.TemporaryFile(dir=config.folder):
         pass
-    database = config.folder / "study.db"
-    open_to_all = database.is_file() and database.stat().st_mode & 0o004
-    to_do = f"everybody on this machine can read the answers: chmod o-r {database.name}" if open_to_all else ""
+    database = _file(config)
+    open_to_all = database is not None and database.is_file() and database.stat().st_mode & 0o004
+    to_do = f"everybody on this machine can read the answers: chmod o-r {database}" if open_to_all else ""
     return Finding("Folder", "can be written", to_do)
+
+
+def _file(config: StudyConfig) -> Path | None:
+    """That of SQLite; None: the database is another one."""
+    url = config.database_url
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
 
 
 def _disk(config: StudyConfig) -> Finding:
@@ -117,16 +124,15 @@ def _clock() -> Finding:
 
 def _database(config: StudyConfig) -> Finding:
     """Whether it opens, has this version's tables, and is whole."""
-    url = config.database_url
-    path = Path(url.removeprefix("sqlite:///"))
-    if url.startswith("sqlite") and not path.is_file():
+    path = _file(config)
+    if path is not None and not path.is_file():
         return Finding("Database", "none yet; the first `edpbrl study serve` makes it")
-    if url.startswith("sqlite"):
+    if path is not None:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)) as connection:
             [found] = connection.execute("PRAGMA quick_check").fetchone()
         if found != "ok":
             return Finding("Database", f"damaged: {found}", "stop the server, and restore the last backup")
-    with closing(Database(url, create=False)) as database:
+    with closing(Database(config.database_url, create=False)) as database:
         return Finding("Database", f"{database.name}, whole, tables of this version")
 
 
@@ -135,11 +141,9 @@ def _questions(config: StudyConfig, materials: Materials) -> Finding:
     count = 0
     with closing(make_planning(materials)) as planning:
         for number, arm in enumerate(config.arms):
-            if not arm.planner == "oracle":
-                visit = Visit(materials, _nobody(number, arm.name), arm)
-                if arm.prior is None or str(arm.prior) != "study":
-                    planning.choose(visit, [])
-                    count += 1
+            if not kind_of(arm).posted and arm.prior != OF_STUDY:
+                planning.choose(Visit(materials, _nobody(number, arm.name), arm), [])
+                count += 1
         where = f"in {planning.workers} worker processes" if planning.workers else "in the process of the pages"
         died = "a worker process died: is there enough memory?" if planning.deaths else ""
     return Finding("Questions", f"{count} of {len(config.arms)} arms plan one {where}", died)
@@ -153,8 +157,8 @@ def _nobody(number: int, arm: str) -> Participant:
 
 
 def _people(config: StudyConfig) -> Finding:
-    path = config.database_url.removeprefix("sqlite:///")
-    if config.database_url.startswith("sqlite") and not Path(path).is_file():
+    path = _file(config)
+    if path is not None and not path.is_file():
         return Finding("People", "nobody yet")
     with closing(Store(config.database_url, create=False)) as store:
         slow, left = stuck(store, config)

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from edpbrl_gym.study.config import ChecksConfig
     from edpbrl_gym.study.config_reading import Table
 
-__all__ = ["Exclusions", "excluded_by", "read_exclusions", "rule_of"]
+__all__ = ["REASONS", "Exclusions", "excluded_by", "read_exclusions", "rule_of"]
 
 _LONGEST = 600.0
+REASONS = {"failed_checks": "failed checks", "changed_repeats": "changed repeats", "median_seconds": "too fast"}
+"""The parts of the rule, and what a report calls those who meet them."""
 
 
 @dataclass(frozen=True)

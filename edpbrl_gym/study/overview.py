@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import exists, func, or_, select
 
+from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import StudyConfig
 from edpbrl_gym.study.export_tables import pseudonym
 from edpbrl_gym.study.queue import StudyQueue, page_waits_of
@@ -74,7 +75,7 @@ def stuck(store: Store, config: StudyConfig) -> tuple[list[int], list[int]]:
         left = idle(connection, _ago(_STUCK), None, page_waits_of(config))
         ours = set(connection.execute(select(own).where(mine)).scalars())
         old = {row for row in ours if row in left}
-    posted = {arm.name for arm in config.arms if arm.planner == "oracle"}
+    posted = {arm.name for arm in config.arms if kind_of(arm).posted}
     people = {one.id: one for one in store.participants()}
     slow = [one for one in slow if one not in old and one in people and people[one].arm not in posted]
     return slow, sorted(old)

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from edpbrl_gym.study.tables import metadata
+from edpbrl_gym.study.tables import answers, events, metadata, participants
 from edpbrl_gym.study.web import make_server
 
 
@@ -26,6 +27,18 @@ def dump(store: Any) -> dict[str, list[dict[str, Any]]]:
             ]
             for table in metadata.sorted_tables
         }
+
+
+def silent(store: Any, participant: int, minutes: int = 31) -> None:
+    """Everything that a participant has done was so many minutes ago."""
+    past = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat(timespec="microseconds")
+    with store.database.writing() as connection:
+        for table, column, whose in (
+            (participants, "consented_at", participants.c.id),
+            (answers, "answered_at", answers.c.participant),
+            (events, "at", events.c.participant),
+        ):
+            connection.execute(update(table).where(whose == participant).values({column: past}))
 
 
 @contextmanager

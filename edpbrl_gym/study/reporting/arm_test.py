@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -28,13 +28,13 @@ from edpbrl_gym._arrays import Floats
 from edpbrl_gym.reporting.report import Section, Text
 from edpbrl_gym.reporting.statistics import bracket, plural
 from edpbrl_gym.reporting.tables import TextTable
-from edpbrl_gym.study.export_tables import StudyTables, first_of
+from edpbrl_gym.study.export_tables import StudyTables
+from edpbrl_gym.study.reporting.statistics import tested_answers
 
 __all__ = [
     "WANTED",
     "ArmTest",
     "Parts",
-    "Tested",
     "arm_tests",
     "compare_paired",
     "compare_values",
@@ -43,7 +43,6 @@ __all__ = [
     "people_needed",
     "power_of",
     "section_of_tests",
-    "tested_answers",
     "values_of",
 ]
 
@@ -51,35 +50,7 @@ WANTED = 0.8  # power that a study should have, by convention
 MOST_PEOPLE = 10_000  # of an arm, beyond which no number is named
 _POOLED = 0.25  # p of the questions' part from which on it is left out
 _DRAWS = 500  # of the variances that a study finds
-_LEAST = 1e-300  # probability whose logarithm is taken where it underflows
 _MINUS = "−"
-
-
-class Tested(NamedTuple):
-    """The answer to a test question, as it was predicted after some answers."""
-
-    participant: str
-    question: tuple[str, ...]  # its options in alphabetical order, which name it
-    after: int  # number of answers behind the prediction
-    is_last: bool  # whether these are all answers
-    hit: float  # 1 if the most probable option was chosen; of several, each is as good a guess as the others
-    log: float  # log-probability of the chosen option
-
-
-def tested_answers(tables: StudyTables) -> Iterator[Tested]:
-    """The predicted answers to test questions."""
-    told = {
-        (row["participant"], row["asked"]): (tuple(sorted(row["options"])), first)
-        for row in tables.answers
-        if row["kind"] == "test" and not row["taken_back"] and (first := first_of(row)) is not None
-    }
-    for row in tables.predictions:
-        question, chosen = told[row["participant"], row["asked"]]
-        probabilities = row["probabilities"]
-        best = np.isclose(probabilities, max(probabilities), rtol=1e-9, atol=0.0)
-        log = math.log(max(probabilities[chosen], _LEAST))
-        hit = float(best[chosen] / best.sum())
-        yield Tested(row["participant"], question, row["after"], bool(row["last"]), hit, log)
 
 
 def values_of(

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from edpbrl_gym.study.export_tables import StudyTables, seconds_of
-from edpbrl_gym.study.reporting.arm_test import tested_answers
 from edpbrl_gym.study.reporting.statistics import (
     Counted,
     Measured,
     difference_of_means,
     mean_of,
     taking_part,
+    tested_answers,
     wilson,
 )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edpbrl_gym.reporting.figures import look, new_figure, set_title
+from edpbrl_gym.study.exclusions import REASONS
 from edpbrl_gym.study.export_tables import StudyTables
 
 if TYPE_CHECKING:
@@ -28,11 +29,6 @@ _BEFORE = {
     "asking": "no question yet",
 }
 _AFTER = {"withdrawn": "withdrew", "timed_out": "timed out", "failed": "screened out", "asking": "not finished yet"}
-_RULE = {
-    "failed_checks": "failed checks",
-    "changed_repeats": "changed repeats",
-    "median_seconds": "too fast",
-}
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def flow_of(tables: StudyTables, arms: Sequence[str]) -> Flow:
         ]
         finished = [row for row in people if row["status"] == "finished"]
         excluded = Counter(
-            " and ".join(_RULE[one] for one in why.split(", ")) for why in map(_excluded, finished) if why
+            " and ".join(REASONS[one] for one in why.split(", ")) for why in map(_excluded, finished) if why
         )
         found[name] = ArmFlow(
             begun=len(people),

@@ -11,7 +11,7 @@ import numpy as np
 
 from edpbrl_gym.reporting.report import Section, Text
 from edpbrl_gym.reporting.tables import TextTable
-from edpbrl_gym.study.exclusions import rule_of
+from edpbrl_gym.study.exclusions import REASONS, rule_of
 from edpbrl_gym.study.export_tables import StudyTables
 from edpbrl_gym.study.reporting.statistics import Measured, agreement, taking_part, test_answers
 
@@ -106,7 +106,6 @@ def excluded_people(tables: StudyTables, arms: Sequence[str]) -> list[Section]:
     if not rule and not tables.study["attention"]:
         return [Text(["The study has neither attention checks nor a rule ([exclusions] in study.toml)."], title)]
     finished = [row for row in tables.participants if row["status"] == "finished"]
-    names = {"failed_checks": "failed checks", "changed_repeats": "changed repeats", "median_seconds": "too fast"}
     rows = []
     for arm in [*arms, *([""] if len(arms) > 1 else [])]:
         people = [row for row in finished if arm in ("", row["arm"])]
@@ -120,7 +119,7 @@ def excluded_people(tables: StudyTables, arms: Sequence[str]) -> list[Section]:
     if rule and without_excluded(tables) is None:
         more = " Nobody is: the arms compared above are those after exclusions, too."
     note = f"Participants who finished. {said}{more}"
-    header = ["arm", "finished", "failed a check", *(f"out: {names[name]}" for name in rule), "excluded", "left"]
+    header = ["arm", "finished", "failed a check", *(f"out: {REASONS[name]}" for name in rule), "excluded", "left"]
     return [TextTable(title, header, rows, note, 1)]
 
 

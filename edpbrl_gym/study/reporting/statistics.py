@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ __all__ = [
     "Measured",
     "PlaceTimes",
     "Quantiles",
+    "Tested",
     "agreement",
     "count_statistics",
     "difference_of_means",
@@ -33,11 +34,13 @@ __all__ = [
     "share_of",
     "taking_part",
     "test_answers",
+    "tested_answers",
     "wilson",
 ]
 
 _RESAMPLES = 2000  # of means
 _KAPPA_RESAMPLES = 1000  # each needs all pairs of people
+_LEAST = 1e-300  # probability whose logarithm is taken where it underflows
 Values = Sequence[Sequence[Hashable | None]]
 STATUSES = ("enrolled", "consented", "asking", "finished", "failed", "withdrawn", "timed_out")
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -365,3 +368,30 @@ def _styles(tables: StudyTables, people: Mapping[str, Row], arms: Sequence[str])
     }
     found = Counter((people[name]["arm"], one) for name, one in chosen.items())
     return {arm: {one: found[arm, one] for one in ("learnt", "random", "tie")} for arm in arms}
+
+
+class Tested(NamedTuple):
+    """The answer to a test question, as it was predicted after some answers."""
+
+    participant: str
+    question: tuple[str, ...]  # its options in alphabetical order, which name it
+    after: int  # number of answers behind the prediction
+    is_last: bool  # whether these are all answers
+    hit: float  # 1 if the most probable option was chosen; of several, each is as good a guess as the others
+    log: float  # log-probability of the chosen option
+
+
+def tested_answers(tables: StudyTables) -> Iterator[Tested]:
+    """The predicted answers to test questions."""
+    told = {
+        (row["participant"], row["asked"]): (tuple(sorted(row["options"])), first)
+        for row in tables.answers
+        if row["kind"] == "test" and not row["taken_back"] and (first := first_of(row)) is not None
+    }
+    for row in tables.predictions:
+        question, chosen = told[row["participant"], row["asked"]]
+        probabilities = row["probabilities"]
+        best = np.isclose(probabilities, max(probabilities), rtol=1e-9, atol=0.0)
+        log = math.log(max(probabilities[chosen], _LEAST))
+        hit = float(best[chosen] / best.sum())
+        yield Tested(row["participant"], question, row["after"], bool(row["last"]), hit, log)

@@ -9,19 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 import pandas
 import pytest
-from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.export import export, gather
 from edpbrl_gym.study.platforms import PLATFORMS
-from edpbrl_gym.study.tables import answers, events, participants
 from edpbrl_gym.study.web import create_app
 from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers.oracle_studies import Server
 from tests.helpers.studies import SMALL, UNDERSTOOD
 from tests.helpers.study_client import Person
-from tests.helpers.study_server import dump
+from tests.helpers.study_server import dump, silent
 
 CODES = """[recruitment.codes]
 complete = "DONE&1"
@@ -68,18 +66,6 @@ def button(person):
 def code(person):
     found = re.findall(r"<code>([^<]*)</code>", person.page.text)
     return html.unescape(found[0]) if found else None
-
-
-def silent(served, participant, minutes=31):
-    """Everything that a participant has done was so many minutes ago."""
-    past = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat(timespec="microseconds")
-    with served.store.database.writing() as connection:
-        for table, column, whose in (
-            (participants, "consented_at", participants.c.id),
-            (answers, "answered_at", answers.c.participant),
-            (events, "at", events.c.participant),
-        ):
-            connection.execute(update(table).where(whose == participant.id).values({column: past}))
 
 
 def restarted(served, text):
@@ -258,7 +244,7 @@ def test_the_place_of_who_is_silent_for_long_goes_to_the_next_person(serve):
     begin(served, "p2")
     assert "All places are taken" in arrive(served, "p3").page.text
     first = served.store.participants()[0]
-    silent(served, first)
+    silent(served.store, first.id)
     heir = begin(served, "p3")
     third = served.store.participants()[2]
     assert (third.place, third.arm) == (first.place, first.arm)
@@ -401,15 +387,15 @@ def test_code_and_redirect_wait_for_the_last_page_and_a_page_left_alone_frees_th
     gone = begin(served)
     gone.play()
     assert gone.at == "/page" and "Hard?" in gone.page.text
-    silent(served, served.store.participants()[0], 29)
+    silent(served.store, served.store.participants()[0].id, 29)
     assert "All places are taken" in arrive(served, "p2").page.text
-    silent(served, served.store.participants()[0])
+    silent(served.store, served.store.participants()[0].id)
     person = begin(served, "p2")
     gone.post("/page", **{"q-hard": 0})
     assert gone.at == "/end" and code(gone) == "LATE1" and button(gone) == f"{PROLIFIC_BACK}LATE1"
     person.play()
     second = served.store.participants()[1]
-    silent(served, second)
+    silent(served.store, second.id)
     person.client.post("/page", data={"page": "load", "shown": "hard", "q-hard": "0", "token": served.token(person)})
     assert served.store.participant(second.code).status == "timed_out"  # what comes too late is not stored
     person = begin(served, "p3")
@@ -418,7 +404,7 @@ def test_code_and_redirect_wait_for_the_last_page_and_a_page_left_alone_frees_th
     person.play()
     third = served.store.participants()[2]
     assert third.status == "finished" and person.at == "/page"
-    silent(served, third)
+    silent(served.store, third.id)
     for address in ("/end", "/question", "/page", "/?PROLIFIC_PID=p3&STUDY_ID=s&SESSION_ID=t"):
         assert person.get(address).url.path == "/page"  # who has made all choices keeps the place
         assert not re.search("DONE|data-leave|prolific.com", person.page.text)

@@ -8,12 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pandas
 import pytest
-from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from edpbrl_gym.cli import main
@@ -22,9 +20,9 @@ from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.pictures import make_pictures
 from edpbrl_gym.study.queue import StudyQueue
 from edpbrl_gym.study.store import Store
-from edpbrl_gym.study.tables import answers, events, participants
 from edpbrl_gym.study.web import create_app
 from tests.helpers.study_client import Person
+from tests.helpers.study_server import silent
 
 pytestmark = pytest.mark.needs("study", "text", "pictures", "experiments")
 
@@ -176,19 +174,6 @@ class Crowd:
         return int(np.argmax(worth + self.rng.gumbel(size=len(worth))))
 
 
-def silent(store, name, minutes):
-    """Everything that somebody has done was so many minutes ago."""
-    [whose] = [one.id for one in store.participants() if one.external["PROLIFIC_PID"] == name]
-    past = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat(timespec="microseconds")
-    with store.database.writing() as connection:
-        for table, column, of in (
-            (participants, "consented_at", participants.c.id),
-            (answers, "answered_at", answers.c.participant),
-            (events, "at", events.c.participant),
-        ):
-            connection.execute(update(table).where(of == whose).values({column: past}))
-
-
 BACK = "https://app.prolific.com/submissions/complete?cc="
 
 
@@ -210,7 +195,8 @@ def folder(tmp_path_factory):
             page = crowd.finishes(f"person-{number}").page
             assert f"{BACK}C0MPLETE" in page.text and "SCREENED" not in page.text
         assert "FULL" in crowd.arrives("early").page.text  # the sleeper's place is taken
-        silent(server.store, "sleeper", 31)
+        [asleep] = [one.id for one in server.store.participants() if one.external["PROLIFIC_PID"] == "sleeper"]
+        silent(server.store, asleep)
         assert f"{BACK}C0MPLETE" in crowd.finishes("successor").page.text
         for number in range(2):
             assert "FULL" in crowd.arrives(f"late-{number}").page.text
