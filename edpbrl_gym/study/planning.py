@@ -12,7 +12,7 @@ import logging
 import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import OF_STUDY, Arm
 from edpbrl_gym.study.materials import Materials, PriorityLock
-from edpbrl_gym.study.records import History, Participant
+from edpbrl_gym.study.records import History, NotReadyError, Participant
 from edpbrl_gym.study.style import Style, make_style
 from edpbrl_gym.study.visits import Visit, Visits
 from edpbrl_gym.workers.forked import ForkedWorker, Nursery, NurseryGoneError, WorkerDiedError, can_fork
@@ -36,7 +36,7 @@ __all__ = ["Planning", "WorkerPlanning", "make_planning"]
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 120.0  # seconds for an answer, after which a worker counts as dead
-_TRIES = 3  # workers that may die of one request
+_TRIES = 3  # workers that may die of one request before whoever asks is told to come again
 _KEPT = 8  # priors from other people's answers, in a worker
 _WANTED = "prior"  # what a worker answers that needs the prior from which a participant starts
 
@@ -124,7 +124,8 @@ class _Place:
 class WorkerPlanning(Planning):
     """Chooses in worker processes, a participant's questions always in the same one. To be made before threads.
 
-    Where no process can be had any more it goes on in this one, and the log says so.
+    Where no process can be had any more it goes on in this one, and the log says so. Where processes die one after the
+    other, of the request or for want of memory, its methods raise ``NotReadyError``, and can be called again.
 
     Raises:
         ValueError: Processes can't be forked from this one, or an arm can't ask.
@@ -161,26 +162,36 @@ class WorkerPlanning(Planning):
     def _ask(self, kind: str, visit: Visit, history: History) -> Any:
         """What a worker answers, or this process where there is none to be had."""
         place, normal = self._place(visit.participant), [one for one in history if one[0].kind == "normal"]
-        for _ in range(_TRIES):
+
+        def ask() -> Any:
+            if place.worker is None:
+                place.worker = self._nursery.worker()
+            with self._lock:
+                gone, place.gone = place.gone, set()
             try:
-                if place.worker is None:
-                    place.worker = self._nursery.worker()
-                with self._lock:
-                    gone, place.gone = place.gone, set()
                 answer = place.worker.call((kind, visit.participant, normal, gone), patience=_PATIENCE)
                 if isinstance(answer, str):
                     assert answer == _WANTED
                     others = self._others(visit.start())
                     answer = place.worker.call((kind, visit.participant, normal, others), patience=_PATIENCE)
-                return answer
-            except WorkerDiedError as error:
+            except WorkerDiedError:
                 place.worker = None
+                raise
+            return answer
+
+        return self._tried(ask, partial(getattr(super(), kind), visit, history))
+
+    def _tried(self, ask: Callable[[], Any], here: Callable[[], Any]) -> Any:
+        """What workers are asked for, or what this process computes where there is none to be had."""
+        for _ in range(_TRIES):
+            try:
+                return ask()
+            except WorkerDiedError as error:
                 self._note(error)
-                died = error
             except (NurseryGoneError, OSError) as error:
                 self._note(error)
-                return getattr(super(), kind)(visit, history)
-        raise died
+                return here()
+        raise NotReadyError(f"Expected a worker process that answers, {_TRIES} died; ask again in a second")
 
     def _note(self, error: Exception) -> None:
         self.deaths += 1
@@ -188,16 +199,16 @@ class WorkerPlanning(Planning):
 
     def style(self, participant: Participant, arm: Arm, history: History) -> Style | None:
         """As that of ``Planning``; in a process that ends with it, and lets those go first who choose questions."""
-        try:
-            worker = self._nursery.worker(nice=True)
-        except (NurseryGoneError, OSError) as error:
-            self._note(error)
-            return super().style(participant, arm, history)
         started = self._materials.crowds.arm(arm, participant)
         more = arm, self._others(started) if arm.prior == OF_STUDY else None
-        with closing(worker):
-            made: Style | None = worker.call(("style", participant, history, more), patience=_PATIENCE)
-            return made
+
+        def ask() -> Style | None:
+            with closing(self._nursery.worker(nice=True)) as worker:
+                made: Style | None = worker.call(("style", participant, history, more), patience=_PATIENCE)
+                return made
+
+        made: Style | None = self._tried(ask, partial(super().style, participant, arm, history))
+        return made
 
     def _others(self, started: Arm) -> bytes:
         """What other people said of the pool, where somebody starts from them; they are fitted in this process."""

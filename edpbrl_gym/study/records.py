@@ -48,7 +48,10 @@ class NotAskingError(RuntimeError):
 
 
 class NotReadyError(RuntimeError):
-    """A question that an oracle has not posted yet, or a learnt taste that is being made; try again in a second."""
+    """A question or a learnt taste that is not there yet; try again in a second.
+
+    It is posted by an oracle or being made, or the worker processes that were to make it died.
+    """
 
 
 class LoopError(RuntimeError):

@@ -168,7 +168,10 @@ class Stubborn(threading.Thread):
             if headers["location"] == "/instructions":
                 self._post("/instructions", Forms(self._ask("GET", "/instructions")[2]).forms[0]["fields"])
             return
-        [form, *_] = Forms(text).forms
+        if not (forms := Forms(text).forms):  # the page that waits for a question
+            time.sleep(0.05)
+            return
+        form = forms[0]
         if form["action"] == "/consent":
             self._post("/consent", {**form["fields"], "agree": "yes"})
             return

@@ -23,6 +23,7 @@ if sys.platform != "linux":
 
 from edpbrl_gym._threads import give_back
 from edpbrl_gym.likelihood import Response
+from edpbrl_gym.study import planning
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.planning import Planning, WorkerPlanning, make_planning
@@ -148,6 +149,40 @@ def test_killed_workers_lose_nothing_and_without_any_the_server_goes_on(study, t
         killed = there.play(name, lambda question: liked(there.queue, question), meanwhile=kill)
         assert plain == killed
     assert there.planning.deaths > 2
+
+
+def test_while_every_worker_dies_people_wait_and_then_it_goes_on(study, tmp_path, monkeypatch, caplog):
+    sign, made = tmp_path / "die", planning._Handler.__call__
+
+    def die(handler, request):
+        if sign.exists():
+            os._exit(1)
+        return made(handler, request)
+
+    monkeypatch.setattr(planning._Handler, "__call__", die)
+    here, there = both(study, tmp_path, SMALL.partition('[[arms]]\nname = "random"')[0])
+    asked, style = here.play("one", lambda question: liked(here.queue, question))
+    person = there.queue.consent(there.queue.enrol({"PROLIFIC_PID": "one"}))
+    for kind, tokens in asked:
+        if kind == "normal":
+            sign.touch()
+            with pytest.raises(NotReadyError, match="worker process that answers, 3 died"):
+                there.queue.next_question(person)
+            sign.unlink()
+        question = there.queue.next_question(person)
+        assert (question.kind, question.tokens) == (kind, tokens)
+        sign.touch()
+        there.queue.answer(person, question.key, liked(there.queue, question))
+    assert there.queue.next_question(person) is None
+    end = time.monotonic() + 60
+    while "A learnt taste could not be made; it is tried again" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    with pytest.raises(NotReadyError):
+        there.queue.style(person)
+    sign.unlink()
+    assert there.style(person) == style
+    assert not any(one.exc_info for one in caplog.records)
 
 
 def test_processes_end_with_the_one_that_made_them(study, tmp_path):
