@@ -25,7 +25,7 @@ With ``--finish`` people do finish, so many at a time: each answers twelve quest
 repeats), reading for a mean of ``--think`` seconds, waits for the others at the last one, and all post it together.
 "last page" is that post with the redirects up to thanks and completion code; then everybody asks every two seconds, as
 the script of the page does, until the last question, made of the learnt taste, is there. Meanwhile newcomers open the
-consent page and /health, four a second. First eight people finish, then the others up to 48; the memory of the servers
+consent page and /health, four a second. First eight people finish, then the others up to 58; the memory of the servers
 is noted when nothing is being computed any more. The script of the pages tells people that it does not know whether
 their answer is stored when a post takes 15 seconds; such posts are counted.
 """
@@ -59,7 +59,7 @@ from edpbrl_gym.study.store import Store
 from edpbrl_gym.study.template import write_template
 
 QUESTIONS = 60
-FINISHED_QUESTIONS, FIRST, FINISHERS = 12, 8, 48
+FINISHED_QUESTIONS, FIRST, FINISHERS = 12, 8, 58
 IMPATIENCE = 15.0  # seconds after which the script of the pages says that it knows nothing
 _SAMPLE = 10.0  # seconds between two looks at the memory
 PAGE = "answer, then next question"
