@@ -129,7 +129,7 @@ class Stubborn(threading.Thread):
         self.acknowledged: dict[str, set[int]] = {}  # by key, the options that any tab was told are stored
         self.sent: dict[str, set[int]] = {}
         self.said: dict[str, set[str]] = {}  # by key of a page
-        self.cut = self.failures = 0
+        self.cut = self.failures = self.refused = 0
         self.finished, self.stop = False, threading.Event()
         self.error: BaseException | None = None
 
@@ -149,7 +149,8 @@ class Stubborn(threading.Thread):
                 self.failures += 1
                 time.sleep(0.02)
                 continue
-            if status == 429:  # faster than a person
+            if status in (429, 503):  # faster than a person, or the database is not there
+                self.refused += status == 503
                 time.sleep(0.2)
                 continue
             assert status < 400, (method, address, status, text)

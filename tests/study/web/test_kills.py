@@ -124,6 +124,31 @@ def test_kills_under_load_lose_and_double_nothing(url, tmp_path, running, number
     assert not any(server.errors() for server in servers)
 
 
+def test_a_database_that_vanishes_under_load_loses_and_doubles_nothing(tmp_path, running):
+    """It is renamed while people answer, and put back."""
+    folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 6 * KILLS)
+    server = ServerProcess(folder, free_port())
+    running.append(server)
+    server.start()
+    people = [Stubborn(f"p{number}", [server.port], number) for number in range(PEOPLE)]
+    running.extend(people)
+    for one in people:
+        one.start()
+    rng, times, end = random.Random(22), 0, time.monotonic() + 300
+    while times < KILLS and time.monotonic() < end:
+        time.sleep(rng.uniform(0.05, 0.5))
+        before = sum(one.refused for one in people)
+        (tmp_path / "study.db").rename(tmp_path / "old.db")
+        while sum(one.refused for one in people) < before + 3 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not (tmp_path / "study.db").exists()  # no empty one is made in its place
+        (tmp_path / "old.db").rename(tmp_path / "study.db")
+        times += 1
+    finish(people)
+    assert check(people, folder) == PEOPLE * (6 * KILLS + 4)
+    assert times == KILLS and not server.errors()
+
+
 @pytest.mark.parametrize("vanish", [False, True], ids=["there", "renamed"])
 def test_a_server_says_at_its_end_whether_everything_is_stored(tmp_path, running, vanish):
     folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 4)
