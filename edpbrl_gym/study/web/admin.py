@@ -24,7 +24,7 @@ from edpbrl_gym.study.export_tables import StudyTables, facts_of, of_study, pseu
 from edpbrl_gym.study.overview import overview
 from edpbrl_gym.study.reporting.report import make_report
 from edpbrl_gym.study.web.forms import parse_form
-from edpbrl_gym.study.web.guards import BadTokenError, RateLimit, is_cross_site, limited_body
+from edpbrl_gym.study.web.guards import BadTokenError, RateLimit, TooManyRequestsError, is_cross_site, limited_body
 from edpbrl_gym.study.web.preview import preview_address
 from edpbrl_gym.study.web.site import Site
 
@@ -102,9 +102,7 @@ class Admin:
         form = parse_form(await limited_body(request))
         if not hmac.compare_digest(hashlib.sha256(form.get("secret", "").encode()).digest(), self._token):
             if not self._wrong.allows("all"):
-                raise HTTPException(
-                    429, "Expected the researcher's token, got wrong ones too fast", {"Retry-After": "5"}
-                )
+                raise TooManyRequestsError("Expected the researcher's token, got wrong ones too fast")
             raise BadTokenError("Expected the researcher's token, got another one")
         response = RedirectResponse("/admin", status_code=303)
         response.set_cookie(

@@ -37,6 +37,7 @@ from edpbrl_gym.study.web.guards import (
     BrokenBodyError,
     RefusalLog,
     SecurityHeaders,
+    TooManyRequestsError,
     is_cross_site,
     limited_body,
     refuse,
@@ -109,10 +110,6 @@ class Health:
             wrong = " ".join(f"{type(error).__name__}: {error}".split())
         finally:
             asked.set_result(wrong)
-
-
-class TooManyRequestsError(RuntimeError):
-    """A visitor sends more requests than a person can."""
 
 
 def create_app(
@@ -265,7 +262,7 @@ def _handlers(site: Site) -> dict[Any, Any]:
 
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        name = {404: "error_not_found", 405: "error_not_found", 429: "error_fast"}.get(error.status_code, "error_form")
+        name = "error_not_found" if error.status_code in (404, 405) else "error_form"
         refuse(request, error.detail)
         return page(request, error.status_code, name, dict(error.headers or {}))
 

@@ -33,6 +33,7 @@ __all__ = [
     "RateLimit",
     "RefusalLog",
     "SecurityHeaders",
+    "TooManyRequestsError",
     "Signer",
     "Visitor",
     "is_cross_site",
@@ -83,6 +84,10 @@ class RefusalLog:
 
 _REASON = "edpbrl.refused"
 _INCOMPLETE = 422  # a form in which something was forgotten
+
+
+class TooManyRequestsError(RuntimeError):
+    """A visitor sends more requests than a person can."""
 
 
 def refuse(request: Request, reason: object) -> None:

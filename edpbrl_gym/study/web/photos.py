@@ -21,7 +21,7 @@ from edpbrl_gym.study.photo_store import AGREED, DONE, PhotoStore, StoredPhoto, 
 from edpbrl_gym.study.web.form_pages import due_page
 from edpbrl_gym.study.web.forms import BadFormError
 from edpbrl_gym.study.web.frame import see_other
-from edpbrl_gym.study.web.guards import BadTokenError, BodyTooLargeError, limited_chunks, refuse
+from edpbrl_gym.study.web.guards import BadTokenError, BodyTooLargeError, TooManyRequestsError, limited_chunks, refuse
 from edpbrl_gym.study.web.site import PageRequest, Site
 
 __all__ = ["Page", "decline", "go_on", "photo_endpoint", "photos_due", "rate", "remove", "show", "upload_endpoint"]
@@ -225,7 +225,7 @@ def upload_endpoint(
     @contextmanager
     def one_at_a_time(name: str) -> Iterator[None]:
         if name in sending:
-            raise HTTPException(429, "a second upload of a participant at the same time")
+            raise TooManyRequestsError("Expected one upload of a participant at a time, got a second one")
         sending.add(name)
         try:
             yield
@@ -241,7 +241,7 @@ def upload_endpoint(
                 async with asyncio.timeout(_PATIENCE):
                     await places.acquire()
             except TimeoutError:
-                raise HTTPException(503, "too many uploads at once", {"Retry-After": "60"}) from None
+                raise TooManyRequestsError(f"Expected at most {_UPLOADS} uploads at once, got more") from None
             try:
                 return await _received(request)
             finally:

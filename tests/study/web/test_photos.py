@@ -302,6 +302,24 @@ def test_a_second_upload_at_the_same_time_is_refused(serve, monkeypatch):
     assert seen == [0, 429] and len(stored(served)) == 1
 
 
+def test_more_uploads_than_a_server_takes_are_told_to_wait(serve, monkeypatch, caplog):
+    monkeypatch.setattr(photo_pages, "_UPLOADS", 1)
+    monkeypatch.setattr(photo_pages, "_PATIENCE", 0.1)
+    served = serve(OWN)
+    first, second, seen = arrived(served, "one"), arrived(served, "two"), []
+
+    def reading(data, read=photo_pages.reencoded):
+        if not seen:
+            seen.append(0)
+            seen.append(hand_in_late(served, second))
+        return read(data)
+
+    monkeypatch.setattr(photo_pages, "reencoded", reading)
+    assert hand_in(first, photo(1)).status_code == 200
+    assert seen[1].status_code == 429 and "too many requests at once" in seen[1].text
+    assert "(429): Expected at most 1 uploads at once" in caplog.text  # no fault of the database, which a 503 is
+
+
 @pytest.mark.parametrize("required", [True, False])
 def test_who_hands_in_none_takes_no_part_or_goes_on(serve, required):
     served = serve(OWN + f"required = {str(required).lower()}\n")
