@@ -143,7 +143,7 @@ class Styles:
         except UnknownParticipantError:  # deleted while it was made
             pass
         except NotReadyError as error:  # of dying processes
-            _log.error("A learnt taste could not be made; it is tried again when it is asked for: %s", error)
+            _log.warning("A learnt taste could not be made; it is tried again when it is asked for: %s", error)
         except (OSError, SQLAlchemyError) as error:  # of the database
             _log.error("A learnt taste could not be stored; it is made again when it is asked for: %s", error)
         except Exception as error:  # of these answers, also the next time; the completion code is shown all the same
