@@ -7,7 +7,7 @@ On the command line::
 
     python examples/maskable_ppo.py  # about a minute on one core
 """
-# sphinx_gallery_thumbnail_path = "reinforce-objective.png"
+# sphinx_gallery_thumbnail_path = "agents.png"
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ On the command line::
 
     python examples/text_generation.py --episodes 20
 """
-# sphinx_gallery_thumbnail_path = "reinforce-prompts-map.png"
+# sphinx_gallery_thumbnail_path = "agents-regret.png"
 
 from dataclasses import dataclass
 from typing import Any

@@ -33,13 +33,8 @@ def first_answers_summary() -> Values:
 
 def efficiency_summary() -> Values:
     """How many times fewer questions today's code needs than Random ones with the paper's estimate."""
-    text = read_sections("docs/query-efficiency.md")["Limits"].text
-    listed = re.search(r"has \(a\) (.*?) and \(b\)", text)
-    if listed is None:
-        raise ValueError(
-            "docs/query-efficiency.md, Limits: expected the shares in the form 'has (a) 0.126 [...], ...'."
-        )
-    shares = [float(share) for share in re.findall(r"(0\.\d+) \[", listed[1])]
+    rows = _rows(read_sections("docs/query-efficiency.md")["Questions needed by the adaptive planner"].source)[1:]
+    shares = [_number(row[1]) for row in rows]
     return {"fewest": 1.0 / max(shares), "most": 1.0 / min(shares)}
 
 

@@ -31,8 +31,6 @@ NAMES = {
     "pairwise": "`frank_wolfe`, pairwise",
     "frank_wolfe": "`frank_wolfe`, plain",
     "paper": "the paper's Frank-Wolfe",
-    "multiplicative": "multiplicative",
-    "copt": "copt's Frank-Wolfe",
     "cvxpy": "cvxpy, Clarabel",
 }
 _MAIN = ((5_000, 768), (3_869, 384))  # sizes of the problems that stand in the text

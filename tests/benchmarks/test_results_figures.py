@@ -15,7 +15,7 @@ def test_they_show_the_numbers_of_the_tables(tmp_path):
     assert lines["alone, random"][-1] == pytest.approx(63.6) and lines["alone, adaptive"][-1] == pytest.approx(66.2)
     widths = [bar.get_width() for bar in taps_figure().axes[0].patches]
     assert widths[-1] == 36 and sorted(widths) == widths  # the upper bar is the last
-    assert all(10 < bar.get_width() < 20 for bar in questions_figure().axes[0].patches)
+    assert all(10 < bar.get_width() < 25 for bar in questions_figure().axes[0].patches)
     main(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "results-answers.png", "results-pictures.png", "results-questions.png",
