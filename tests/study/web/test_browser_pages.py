@@ -530,6 +530,7 @@ def test_pictures_are_compared_without_scrolling_and_nothing_lies_on_them(look, 
     for width, height in ((1280, 800), (1440, 900), (1920, 1080), (390, 844), (360, 640)):
         reader.page.set_viewport_size({"width": width, "height": height})
         assert reader.page.evaluate(COVERED) == []
+        assert reader.page.evaluate(browsers.HIDDEN) == [], (width, height)
         cards = reader.page.eval_on_selector_all(".card", "all => all.map(one => one.getBoundingClientRect().toJSON())")
         bar = reader.page.locator(".bar").bounding_box()["y"]
         assert max(card["bottom"] for card in cards) <= bar + 2, (width, height)
