@@ -141,10 +141,9 @@ class PlannerAgent(AskingAgent, TabularAgent):
         feedback: What is compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
             prompts, once an episode; the planner still chooses them token by token).
         prior: A proper prior of theta, taken as it is, or a `Population` of other people; None: see ``posterior``.
-        posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, and of other texts where they are few, with
-            its scale from the answers;
-            "ridge": N(0, I / lambda) with lambda the ``regularization``; or another name of `PRIORS`. None: "ridge" for
-            the rules of the literature, "vocabulary" for other planners.
+        posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, and of other texts where they are few,
+            with its scale from the answers; "ridge": N(0, I / lambda) with lambda the ``regularization``; or another
+            name of `PRIORS`. None: "ridge" for the rules of the literature, the planner's default for others.
         **arguments: Options of the planner, such as ``score`` of "adaptive" or ``draws`` of "bald": names, numbers and
             arrays; and those of ``Agent``. ``criterion`` is not used.
 
