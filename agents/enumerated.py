@@ -16,6 +16,7 @@ from edpbrl_gym.agents.base import EpisodeStart, State
 from edpbrl_gym.agents.planner import POSTERIORS, AskingAgent, checked_prior
 from edpbrl_gym.design.trees import EpisodeTrees
 from edpbrl_gym.diffusion.enumeration import check_sequences, enumerate_from
+from edpbrl_gym.estimation.priors import make_prior
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.planners import TokenFeatures
 from edpbrl_gym.planners.adaptive import AdaptivePlanner
@@ -112,7 +113,8 @@ class EnumeratedAgent(AskingAgent):
         rows = np.asarray(trees.features[-1], dtype=np.float32)
         prior = self.prior
         if prior is None:
-            prior = self._named(self.posterior, trees.features[-1].reshape(-1, trees.dimension))
+            ends = trees.features[-1].reshape(-1, trees.dimension)
+            prior = make_prior(self._named(self.posterior, trees.dimension), ends)
         self.planner = AdaptivePlanner(
             vocabulary,
             options=TokenFeatures(vocabulary, rows[0]),

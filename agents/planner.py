@@ -13,7 +13,7 @@ from edpbrl_gym._validation import Feedback, check_choice_of, check_feedback
 from edpbrl_gym.agents.base import Agent, EpisodeStart, State, jsonable, write_arrays
 from edpbrl_gym.agents.tabular import TabularAgent, require
 from edpbrl_gym.estimation import GaussianPrior
-from edpbrl_gym.estimation.priors import PRIOR_FILES, PRIORS, load_prior, make_prior
+from edpbrl_gym.estimation.priors import PRIOR_FILES, PRIORS, load_prior
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.planners import Planner
 from edpbrl_gym.planners.option_features import option_features
@@ -77,11 +77,11 @@ class AskingAgent(Agent):
             )
         return [slice(first, first + options) for first in range(0, len(observations), options)]
 
-    def _named(self, posterior: str, rows: NDArray[np.floating]) -> TastePrior:
-        """The prior of a name among `POSTERIORS`, of embeddings (N, d)."""
+    def _named(self, posterior: str, dimension: int) -> TastePrior | str:
+        """What `make_prior` takes for a name among `POSTERIORS`: the ridge has this agent's lambda."""
         if posterior == "ridge":
-            return self._isotropic(rows.shape[1])
-        return make_prior("words" if posterior == "vocabulary" else posterior, rows)
+            return self._isotropic(dimension)
+        return "words" if posterior == "vocabulary" else posterior
 
     def _isotropic(self, dimension: int) -> GaussianPrior:
         """N(0, I / lambda)."""
@@ -141,9 +141,9 @@ class PlannerAgent(AskingAgent, TabularAgent):
         feedback: What is compared: "truncated" (partial prompts), "state" (the last token) or "prompt" (complete
             prompts, once an episode; the planner still chooses them token by token).
         prior: A proper prior of theta, taken as it is, or a `Population` of other people; None: see ``posterior``.
-        posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, with its scale from the answers;
-            "ridge": N(0, I / lambda) with lambda the ``regularization``; or another name of `PRIORS`. None: "ridge" for
-            the rules of the literature, "vocabulary" for other planners.
+        posterior: "vocabulary": `VocabularyPrior` of the environment's tokens, and of other texts where they are few,
+            with its scale from the answers; "ridge": N(0, I / lambda) with lambda the ``regularization``; or another
+            name of `PRIORS`. None: "ridge" for the rules of the literature, the planner's default for others.
         **arguments: Options of the planner, such as ``score`` of "adaptive" or ``draws`` of "bald": names, numbers and
             arrays; and those of ``Agent``. ``criterion`` is not used.
 
@@ -212,13 +212,13 @@ class PlannerAgent(AskingAgent, TabularAgent):
         self._answers, self._num_answers = None, 0
         return self
 
-    def _prior(self, rows: NDArray[np.floating]) -> TastePrior:
+    def _prior(self, rows: NDArray[np.floating]) -> TastePrior | str | None:
+        """What `make_planner` takes; None: its default."""
         if self.prior is not None:
             return self.prior
         if self.posterior is not None:
-            return self._named(self.posterior, rows)
-        prior = planner_class(self.name).default_prior(rows)
-        return self._isotropic(rows.shape[1]) if prior.is_fixed else prior
+            return self._named(self.posterior, rows.shape[1])
+        return self._isotropic(rows.shape[1]) if planner_class(self.name).default_prior(rows).is_fixed else None
 
     def predict(
         self,

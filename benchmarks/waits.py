@@ -142,8 +142,9 @@ def measure(args: Args, say: Callable[[Row], object] = lambda row: None) -> list
             add(*_asking(args, vocabulary, folder))
         if not args.quick:
             add(_serving(folder))
-            demo = [sys.executable, "-c", PROGRAM, "demo", "--out", str(folder / "demo")]
-            add(_command("`edpbrl demo`", "30 s", demo, 1, folder / "cache-demo", "empty"))
+            for kind in ("empty", "warm"):
+                demo = [sys.executable, "-c", PROGRAM, "demo", "--out", str(folder / f"demo-{kind}")]
+                add(_command("`edpbrl demo`", "30 s", demo, 1, folder / "cache-demo", kind))
     return rows
 
 

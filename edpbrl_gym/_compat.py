@@ -8,7 +8,6 @@ import inspect
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -268,6 +267,8 @@ def resolve_device(device: str | None) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages on which a result depends; absent packages are left out."""
+    from importlib import metadata  # a hundredth of a second, which nobody else needs
+
     result = {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}"}
     for name in _OF_RESULTS:
         try:

@@ -114,21 +114,29 @@ class Study:
     ]
 
 
-COMMANDS: Any = (
-    Annotated[Demo, subcommand("demo")]
-    | Annotated[Ask, subcommand("ask")]
-    | Annotated[Design, subcommand("design")]
-    | Annotated[Estimate, subcommand("estimate")]
-    | Annotated[FitPopulation, subcommand("fit-population")]
-    | Annotated[Personalize, subcommand("personalize")]
-    | Annotated[Rank, subcommand("rank")]
-    | Annotated[Render, subcommand("render")]
-    | Annotated[Encode, subcommand("encode")]
-    | Annotated[Study, subcommand("study")]
-    | Annotated[Reproduce, subcommand("reproduce")]
-    | Annotated[Report, subcommand("report")]
-)
-"""The type of all commands, for tyro."""
+@dataclass(frozen=True)
+class Commands:
+    """All commands."""
+
+    experiment: Annotated[
+        OmitArgPrefixes[
+            OmitSubcommandPrefixes[
+                Annotated[Demo, subcommand("demo")]
+                | Annotated[Ask, subcommand("ask")]
+                | Annotated[Design, subcommand("design")]
+                | Annotated[Estimate, subcommand("estimate")]
+                | Annotated[FitPopulation, subcommand("fit-population")]
+                | Annotated[Personalize, subcommand("personalize")]
+                | Annotated[Rank, subcommand("rank")]
+                | Annotated[Render, subcommand("render")]
+                | Annotated[Encode, subcommand("encode")]
+                | Annotated[Study, subcommand("study")]
+                | Annotated[Reproduce, subcommand("reproduce")]
+                | Annotated[Report, subcommand("report")]
+            ]
+        ],
+        tyro.conf.arg(help="What to do."),  # given, so that tyro does not look for it in the source
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -162,7 +170,8 @@ def _run(arguments: list[str]) -> None:
         options = _parse(arguments or ["--help"])
     except SystemExit:  # tyro has printed the help
         return
-    options = getattr(options, "experiment", options)  # that of `reproduce` and `study`
+    while hasattr(options, "experiment"):  # that of `reproduce` and `study` is below theirs
+        options = options.experiment
     with bad_arguments():
         needs = options.needs()
     check_installed(*needs)
@@ -180,7 +189,7 @@ def _parse(arguments: list[str]) -> Any:
     try:
         with redirect_stderr(messages):
             return tyro.cli(
-                COMMANDS,
+                Commands,
                 prog="edpbrl",
                 description=_DESCRIPTION,
                 args=_with_presets(arguments),

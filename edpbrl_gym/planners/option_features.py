@@ -71,10 +71,11 @@ class TokenFeatures:
     Args:
         vocabulary: The tokens.
         token_features: Their embeddings, (N, d), in the order of ``vocabulary.all_tokens``.
+        encoder: What made them, if it is known: priors may embed other texts with it.
     """
 
-    def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike) -> None:
-        self.vocabulary, self.sizes = vocabulary, vocabulary.sizes
+    def __init__(self, vocabulary: Vocabulary, token_features: ArrayLike, encoder: TextEncoder | None = None) -> None:
+        self.vocabulary, self.sizes, self.encoder = vocabulary, vocabulary.sizes, encoder
         self._steps = _by_step(vocabulary, token_features)
         self.token_features = np.asarray(token_features)
 
@@ -221,7 +222,7 @@ def option_features(
         ValueError: An unknown feedback, no encoder where one is needed, or tokens of a step with equal embeddings.
     """
     if check_feedback(feedback) == "state" or len(vocabulary.sizes) == 1:  # a prompt of one token is that token
-        return TokenFeatures(vocabulary, token_features)
+        return TokenFeatures(vocabulary, token_features, encoder)
     if encoder is None:
         raise ValueError(f"Expected an encoder of the prompts that the feedback {feedback!r} compares, got none")
     kind = PromptFeatures if feedback == "prompt" else ComposedFeatures

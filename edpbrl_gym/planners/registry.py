@@ -202,7 +202,7 @@ def make_planner(
         "model": model,
     }
     if "prior" in wanted:
-        encoder = getattr(described, "encoder", features)
+        encoder = getattr(described, "encoder", None)
         tokens, blocks = described.token_features, blocks_of(encoder)
         others = other_texts(vocabulary, encoder)
         if prior is None:

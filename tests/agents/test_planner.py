@@ -13,9 +13,12 @@ from edpbrl_gym.envs.wrappers import PreferenceQuery
 from edpbrl_gym.estimation import GaussianPrior, estimate
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.population import fit_population
+from edpbrl_gym.likelihood import Response
 from edpbrl_gym.oracles import SyntheticUser
-from edpbrl_gym.planners.registry import PLANNERS, make_rule
+from edpbrl_gym.planners.registry import PLANNERS, make_planner, make_rule
+from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers.lane_environments import ChainEnv, write_summed_world
+from tests.helpers.small_vocabulary import write_vocabulary
 
 ID = "edpbrl/PromptConstruction-v0"
 ORDER = ["bases", "lighting", "style"]
@@ -263,3 +266,27 @@ def test_wrong_calls(world):
     apart[0, 0] = 1
     with pytest.raises(ValueError, match=r"Expected the lanes of a group in step, got \[1, 0\]"):
         agent.predict(apart)
+
+
+@pytest.mark.parametrize("feedback", ["truncated", "state", "prompt"])
+def test_in_a_small_vocabulary_an_agent_plans_with_the_other_texts_of_make_planner(feedback, minilm, tmp_path):
+    folder = write_vocabulary(tmp_path / "words")
+    words, rng = load_vocabulary(folder), np.random.default_rng(0)
+    env = lanes({"vocabulary": str(folder)})
+    env.unwrapped.model.use_encoder(minilm)
+    given = {"num_options": K, "seed": 3, "episodes": 4}
+    planners = [
+        PlannerAgent(env, feedback=feedback, **given).learn().planner,
+        PlannerAgent(env, feedback=feedback, posterior="vocabulary", **given).learn().planner,
+        make_planner("adaptive", words, minilm, feedback=feedback, **given),
+    ]
+    options = minilm.encode([words.prompt(row) for row in rng.integers(8, size=(6 * K, H))]).reshape(6, K, -1)
+    asked = []
+    for planner in planners:
+        assert len(planner.prior.others) == 2
+        planner.tell(options, [Response.best(0)] * 6)
+        asked.append(planner.ask(np.empty((K, 0), dtype=np.int64)))
+    np.testing.assert_array_equal(asked[0], asked[2])
+    np.testing.assert_array_equal(asked[1], asked[2])
+    rules = PlannerAgent(env, planner="bald", feedback=feedback, regularization=2.0, **given).learn().planner
+    assert rules.prior.precision == pytest.approx(2.0 * np.eye(384))

@@ -96,6 +96,24 @@ def test_keys_answer_undo_and_enlarge_and_the_end_has_the_taste(browser, argumen
     assert page.count("data:image/jpeg") == 5 and "http://" not in page
 
 
+@pytest.mark.parametrize("count", [2, 9])
+def test_on_a_phone_nothing_is_hidden_by_half(browser, arguments, count):
+    with Asking(*arguments, "--num-options", count) as asking:
+        guest = Guest(browser, asking, locale="de", **PHONE)
+        guest.drawn()
+        for key in "12":
+            guest.answer(key)
+        guest.page.wait_for_function("() => document.querySelector('#sure').textContent.includes('%')")
+        for width, height in ((390, 844), (360, 640), (700, 900), (1280, 800)):
+            guest.page.set_viewport_size({"width": width, "height": height})
+            assert guest.page.evaluate(browsers.HIDDEN) == [], (width, height)
+            end = guest.page.get_by_role("button", name="Aufhören").bounding_box()
+            assert end["y"] + end["height"] <= height, (width, height)
+        guest.finish()
+        assert " Zu " in guest.page.inner_text(".lead")
+        guest.close()
+
+
 def test_a_killed_command_loses_no_answer_and_goes_on(browser, arguments, tmp_path):
     out = tmp_path / "ask"
     with Asking(*arguments) as asking:

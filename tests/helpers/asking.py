@@ -106,6 +106,6 @@ class Guest(Reader):
 
     def finish(self) -> None:
         """Stop, and wait for what was learnt."""
-        self.page.click(".finish button")
+        self.page.click("[form=finish]")
         self.page.wait_for_url("**/end")
         self.page.locator(".best, .actions a").first.wait_for()

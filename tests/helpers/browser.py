@@ -14,6 +14,23 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "h
 _SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run", "--disable-quic")  # fmt: skip
 _PATIENCE = 60_000  # milliseconds
+HIDDEN = """() => {
+  const bad = [];
+  const box = (one) => one.getBoundingClientRect();
+  const bar = document.querySelector(".bar"), edge = box(bar).top, low = innerHeight;
+  for (const one of document.querySelectorAll("button, a, label, select")) {
+    if (one.closest(".skip") || !one.getClientRects().length) continue;
+    const { top, bottom } = box(one);
+    const whole = bar.contains(one) ? top >= edge && bottom <= low + 1 : bottom <= edge + 2 || top >= edge - 1;
+    if (!whole) bad.push(["lies under the bar", one.outerHTML.slice(0, 80), top, bottom, edge]);
+  }
+  const title = document.querySelector(".study-title bdi"), frame = box(title.parentElement), text = box(title);
+  const shown = Math.min(text.right, frame.right) - Math.max(text.left, frame.left);
+  const there = text.top < frame.bottom - 1 && frame.width > 0;
+  if (there && shown < Math.min(100, title.scrollWidth)) bad.push(["the title is cut", shown, title.scrollWidth]);
+  return bad;
+}"""
+"""What of a page of pictures is hidden by half: buttons by the bar, and the title by what stands beside it."""
 
 
 def find_chromium() -> str | None:

@@ -111,9 +111,9 @@ def look(serve, browser):
     """Open a study in a browser of one's own: ``look(text, pictures=False, **options of the context)``."""
     running = []
 
-    def start(text=TEXT, *, pictures=False, **options):
+    def start(text=TEXT, *, pictures=False, admin_token="", **options):
         drawn = Pictures(Painting(), seed=0) if pictures else None
-        served = serve(text, languages=LANGUAGES[1:], pictures=drawn)
+        served = serve(text, languages=LANGUAGES[1:], pictures=drawn, admin_token=admin_token)
         server = listening(served.app)
         reader = Reader(browser, f"http://127.0.0.1:{server.__enter__()}", **options)
         reader.served = served
@@ -470,6 +470,35 @@ def test_questions_have_no_violation(look, language, format, pictures):
         assert all(max(one) - min(one) <= 1 for one in zip(*sizes, strict=True))  # pixels: tracks have fractions
 
 
+@pytest.mark.needs("experiments")
+def test_the_pages_of_researchers_are_like_the_others(look):
+    reader = look(admin_token="a-secret-of-researchers")
+    page = reader.page
+
+    def look_at(page):
+        page.wait_for_load_state()
+        assert problems(page) == []
+        fits(page)
+
+    reader.begin("one")
+    for _ in range(3):
+        page.locator(".card").first.click()
+        reader.next(page.locator("[data-next]").click)
+    reader.go("/admin")
+    look_at(page)
+    page.fill("[name=secret]", "a-secret-of-researchers")
+    page.click("button.primary")
+    page.locator(".facts-now").wait_for()
+    look_at(page)
+    page.get_by_role("link", name="Report").click()
+    page.locator("#participants").wait_for()
+    page.wait_for_function(DRAWN)
+    look_at(page)
+    page.locator("#participants td a").click()
+    page.locator(".steps").wait_for()
+    look_at(page)
+
+
 def test_on_a_phone_four_texts_fit_and_buttons_never_move(look):
     reader = look(TEXT.replace("options = 3", "options = 4"), **PHONE)
     reader.begin("one")
@@ -530,6 +559,7 @@ def test_pictures_are_compared_without_scrolling_and_nothing_lies_on_them(look, 
     for width, height in ((1280, 800), (1440, 900), (1920, 1080), (390, 844), (360, 640)):
         reader.page.set_viewport_size({"width": width, "height": height})
         assert reader.page.evaluate(COVERED) == []
+        assert reader.page.evaluate(browsers.HIDDEN) == [], (width, height)
         cards = reader.page.eval_on_selector_all(".card", "all => all.map(one => one.getBoundingClientRect().toJSON())")
         bar = reader.page.locator(".bar").bounding_box()["y"]
         assert max(card["bottom"] for card in cards) <= bar + 2, (width, height)
