@@ -155,7 +155,12 @@ def write(picture: bytes, name: str) -> None:
 
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     image = image.resize((image.width // 2, image.height // 2), Image.Resampling.LANCZOS)
-    image.quantize(256).save(_DOCS / f"{name}.png", optimize=True)
+    save(image, name)
+
+
+def save(image: Any, name: str) -> None:
+    """Save a picture of the docs with 256 colours, which are those that are near in it."""
+    image.quantize(256, kmeans=2).save(_DOCS / f"{name}.png", optimize=True)
 
 
 def show_study(browser: Any, folder: Path) -> None:
@@ -214,7 +219,7 @@ def main(args: Args) -> None:
         browser.close()
     if args.docs:
         sheet = beside(shots["question"], shots["end"], place["y"] + place["height"] + 10)
-        sheet.quantize(256).save(_DOCS / "ask-light.png", optimize=True)
+        save(sheet, "ask-light")
         for name in ("dark", "phone", "end"):
             write(shots[name], f"ask-{name}")
     print(f"from the command to the first question: {first:.1f} s")
