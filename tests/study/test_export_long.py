@@ -30,12 +30,12 @@ from tests.helpers.study_rows import STUDY, answer, participant
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    """The export of a study that thirty people came to, some of whom left, could not tell or took an answer back."""
+    """The export of a study that twenty people came to, some of whom left, could not tell or took an answer back."""
     place = tmp_path_factory.mktemp("long")
     words, encoder = write_embedded(place)
     text = SMALL.replace('vocabulary = "words"', f'vocabulary = "{words}"\nencoder = "{encoder}"')
     folder = write_study(place / "study", text + "\n[exclusions]\nmedian_seconds = 5.5\n")
-    take_part(folder, 30)
+    take_part(folder, 20)
     assert main(["study", "export", str(folder), "--out", str(place / "export")]) == 0
     return place / "export"
 
