@@ -31,6 +31,13 @@ settings.load_profile(PROFILE)
 gc.disable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With ``-n``, give each process neighbouring tests: what they share is loaded and made once; the last are shared."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
 def pytest_collection_finish():
     """Collect garbage of the tests only."""
     gc.freeze()
