@@ -35,7 +35,7 @@ RUNS = {
         *("--noises", "2", "--draws", "2", "--episodes", "2"),
     ],
     "score_guided.py": [],
-    "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "13"],
+    "ask_tell.py": ["--planner", "random", "--tokens-per-step", "6", "--questions", "4"],
 }
 
 
@@ -152,7 +152,7 @@ def test_score_guided(tmp_path, run):
 
 def test_ask_tell(tmp_path, run):
     output = run("ask_tell.py", "--folder", str(tmp_path / "session"))
-    assert re.search(r"^13 questions, predicted accuracy \d+\.\d%", output, flags=re.M)
+    assert re.search(r"^4 questions, predicted accuracy \d+\.\d%", output, flags=re.M)
     assert (tmp_path / "session").is_dir()
 
 
