@@ -33,7 +33,7 @@ gc.disable()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """With ``-n``, give each process neighbouring tests: what they share is loaded and made once; the last are shared."""
+    """With ``-n``, give each process neighbouring tests, so that what they share is made once; the last are divided."""
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist = "worksteal"
 
