@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -24,6 +25,23 @@ if PROFILE not in PROFILES:
 settings.register_profile("ci", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=round(settings().max_examples * PROFILES["thorough"]))
 settings.load_profile(PROFILE)
+
+
+# the modules and tests that are loaded now stay to the end: the collector would look through them again and again
+gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With ``-n``, give each process neighbouring tests, so that what they share is made once; the last are divided."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
+def pytest_collection_finish():
+    """Collect garbage of the tests only."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -109,6 +109,45 @@ def test_no_package_of_the_core_is_unused():
     assert CORE <= names
 
 
+@pytest.mark.parametrize(
+    ("rooms", "extras", "imported"),
+    [
+        (
+            ("mdp", "likelihood", "vocabulary", "comparisons", "session", "planners", "estimation", "design"),
+            (),
+            {
+                ("cvxpy", "design/solvers/reference.py"),
+                ("pandas", "comparisons/frames.py"),
+                ("pandas", "estimation/map_estimate.py"),
+                ("sklearn", "estimation/gaussian_process.py"),
+            },
+        ),
+        (
+            ("study",),
+            ("study",),
+            {
+                ("PIL", "study/own_photos.py"),
+                ("matplotlib", "study/reporting/flow.py"),
+                ("matplotlib", "study/reporting/report.py"),
+                ("psycopg", "study/config.py"),
+                ("psycopg", "study/database.py"),
+            },
+        ),
+    ],
+    ids=["the core", "studies"],
+)
+def test_what_needs_no_extra_imports_none_inside_functions_either(rooms, extras, imported):
+    """So `.ci/core` needs not run all tests of these rooms without the extras; those that it runs know these files."""
+    optional = {one for brought in EXTRAS.values() for one in brought} - {one for own in extras for one in EXTRAS[own]}
+    found = {
+        (package, file.removeprefix("edpbrl_gym/"))
+        for package, files in _imports().items()
+        for file in files
+        if package in optional and file.split("/")[1] in rooms
+    }
+    assert found == imported
+
+
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_brings_its_packages(extra):
     for package in EXTRAS[extra]:

@@ -179,7 +179,7 @@ def test_every_form_is_asked_adaptively(ratings, fold, form):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_others_help_where_items_have_effects(ratings, fold, name):
-    new, known = ratings.fold(0, folds=4, group="all", most=10)
+    new, known = ratings.fold(0, folds=4, group="all", most=6)
     rows = replay(ratings, new, PLANNERS["random"], ESTIMATORS[name](ratings, known), FORMS["best4"], answers=(0, 12))
     found = pandas.DataFrame(rows).groupby("answers")["accuracy"].mean()
     assert found[12] > 0.55 and (found[0] == 0.5) == (name in ("ridge1", "ridge-fit", "words", "items", "gp"))

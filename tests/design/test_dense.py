@@ -88,7 +88,7 @@ def zero_sums(rng, parts, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("criterion", DESIGN_CRITERIA)
-@pytest.mark.parametrize("strength", [1e-2, 1e2, 1e9])
+@pytest.mark.parametrize("strength", [1e-2, 1e9])
 @pytest.mark.parametrize("prior", ["isotropic", "matrix"])
 def test_products_are_those_of_the_float64_hessian(criterion, strength, prior):
     """With lambda = 1e9 the Hessian of D is 1 in every entry but for 1e-6: all that matters is in what is left."""

@@ -36,8 +36,7 @@ def random_vertex(mdp: FiniteHorizonMDP, rng: np.random.Generator) -> np.ndarray
     return mdp.occupancy(mdp.best_response(rng.standard_normal((mdp.horizon, mdp.num_rows)))[0])
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("criterion", "kind"), [*(("D", kind) for kind in KINDS), ("A", "chance"), ("V", "tokens")])
 def test_the_result_is_what_it_says(criterion, kind):
     problem = kinds(criterion, num_policies=3)[kind]
     surrogate = newton(problem)
@@ -54,7 +53,7 @@ def test_the_result_is_what_it_says(criterion, kind):
     assert np.abs(occupancies[0] - occupancies[1]).max() > 1e-3  # they differ
     values = [record.value for record in design.history]
     assert np.all(np.diff(values) >= -1e-12 * np.abs(values[1:])) and values[-1] > values[0]
-    np.testing.assert_array_equal(exact_design(problem).occupancies, exact_design(problem).occupancies)
+    np.testing.assert_array_equal(exact_design(problem).occupancies, design.occupancies)
 
 
 @pytest.mark.parametrize("kind", KINDS)

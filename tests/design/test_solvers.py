@@ -47,7 +47,7 @@ def make(kind: str, criterion: str, seed: int = 0, **options) -> DesignProblem:
 
 @pytest.mark.needs("reference")
 @pytest.mark.parametrize(("kind", "criterion"), CASES)
-@pytest.mark.parametrize(("variant", "seed"), [("plain", 0), ("pairwise", 0), ("pairwise", 1)])
+@pytest.mark.parametrize(("variant", "seed"), [("plain", 0), ("pairwise", 1)])
 def test_frank_wolfe_and_cvxpy_agree_and_verify_confirms_both(kind, criterion, variant, seed):
     """The gain of A and V over no data dwarfs the difference between designs, so 1e-4 of it is coarse."""
     problem = make(kind, criterion, seed)

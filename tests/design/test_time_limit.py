@@ -81,7 +81,7 @@ def test_the_certificate_holds_wherever_the_time_ends(solver, kind, clock):
     problem = PROBLEMS[kind]()
     optimum = newton(problem)
     steps = []
-    for limit in (1.5, 2.5, 4.5, 7.5, 12.5, 20.5, 40.5):
+    for limit in (1.5, 4.5, 12.5, 40.5):
         design = SOLVERS[solver](problem, time_limit=limit)
         assert design.status in ("time_limit", "converged", "precision_reached")
         assert verify(problem, design).confirmed

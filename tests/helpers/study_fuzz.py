@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from starlette.testclient import TestClient
@@ -253,7 +253,9 @@ def _addresses(app: Any) -> list[str]:
     return [path.replace("{name}", "style-0").replace("{option}", "0") or "/" for path in found]
 
 
-def fuzz(config: StudyConfig, materials: Materials, folder: Path, *, examples: int, number: int = 0) -> Counter[str]:
+def fuzz(
+    config: StudyConfig, materials: Materials, folder: Path, *, examples: int, number: int = 0, shrink: bool = True
+) -> Counter[str]:
     """Send random requests to a new study.
 
     Args:
@@ -261,6 +263,7 @@ def fuzz(config: StudyConfig, materials: Materials, folder: Path, *, examples: i
         folder: For its database.
         examples: Number of requests.
         number: Seed.
+        shrink: Whether a simpler request is looked for when one fails.
 
     Returns:
         How often each status occurred, and the number of answers that were stored.
@@ -275,6 +278,7 @@ def fuzz(config: StudyConfig, materials: Materials, folder: Path, *, examples: i
             database=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
+            phases=tuple(Phase) if shrink else (Phase.generate,),
         )
         @given(attempts(target.paths))
         def one(attempt: Attempt) -> None:

@@ -138,7 +138,7 @@ def test_grids_of_up_to_twelve_in_every_format(tmp_path, model, count):
     given = {"vocabulary": wide, "encoder": encoder()}
     user = ImperfectUser(THETA, mode="sampled", scale=4.0, response=model.name, mistake_rate=0.1)
     with Session(planner[0], num_options=count, feedback="prompt", folder=tmp_path / "one", **given) as one:
-        run(one, user, 20)
+        run(one, user, 10)
         assert {response.kind for response in one.comparisons.responses} == {model.outcomes(3)[0].kind}
         assert one.progress().curve[0] > 0.5
     with Session.resume(tmp_path / "one", planner[1], **given) as again:

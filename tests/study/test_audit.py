@@ -27,7 +27,7 @@ from tests.helpers.small_vocabulary import write_embedded
 from tests.helpers.studies import SMALL, UNDERSTOOD, write_study
 from tests.helpers.study_people import take_part
 
-PEOPLE = 15
+PEOPLE = 12
 
 
 @pytest.fixture(scope="module")

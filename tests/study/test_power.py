@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edpbrl_gym.cli import main
+from edpbrl_gym.cli import main, study_power
 from edpbrl_gym.study.config_reading import read_config
 from edpbrl_gym.study.materials import Materials
 from edpbrl_gym.study.reporting.arm_test import ArmTest, Parts, values_of
@@ -51,7 +51,8 @@ def study(tmp_path):
 
 
 @pytest.mark.needs("study", "experiments")
-def test_the_command_says_how_many_people_and_goes_on_with_more(study, tmp_path, capsys):
+def test_the_command_says_how_many_people_and_goes_on_with_more(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(study_power, "_TEST_QUESTIONS", 10)
     folder = study("one", "other")
     out = tmp_path / "out"
     assert main(["study", "power", str(folder), "--out", str(out), "--people", "3"]) == 0

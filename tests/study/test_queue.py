@@ -52,14 +52,15 @@ def seen(questions):
 
 
 @pytest.mark.parametrize(
-    ("feedback", "format", "response", "after"),
+    ("url", "feedback", "format", "response", "after"),
     [
-        ("prompt", "best", None, 1),
-        ("prompt", "best", None, 6),
-        ("truncated", "ranking", Response.ranking([2, 0, 1]), 6),
-        ("state", "best_worst", Response.best_worst(1, 2), 6),
-        ("prompt", "partial", Response.partial([1]), 6),
+        ("sqlite", "prompt", "best", None, 1),
+        ("postgresql", "prompt", "best", None, 6),
+        ("sqlite", "truncated", "ranking", Response.ranking([2, 0, 1]), 6),
+        ("postgresql", "state", "best_worst", Response.best_worst(1, 2), 6),
+        ("sqlite", "prompt", "partial", Response.partial([1]), 6),
     ],
+    indirect=["url"],
 )
 def test_a_new_server_asks_what_the_old_one_would(tmp_path, url, sqlite, server, feedback, format, response, after):
     """Both arms; the second database, and the second server of the first one, see the same questions."""
