@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ Item = TypeVar("Item")
 
 _MAX_THREADS = 32  # each needs memory for the arrays of a chunk
 _ARENA_MAX = -8  # of glibc's mallopt
+_THREADS = "OMP_NUM_THREADS"  # of the environment
 
 
 class _Limit:
@@ -110,18 +112,33 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch, where it is installed, uses one thread, also in threads that are started inside."""
-    if importlib.util.find_spec("torch") is None:
-        yield
-        return
-    import torch
+    """A context in which torch uses one thread, also in threads that are started inside; it is not loaded for that.
 
-    previous_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    Where it is not loaded yet, it reads the number of its threads from the environment when it is.
+    """
+    is_loaded = "torch" in sys.modules
+    previous = sys.modules["torch"].get_num_threads() if is_loaded else _threads_of_torch()
+    variable = os.environ.get(_THREADS)
+    if is_loaded:
+        sys.modules["torch"].set_num_threads(1)
+    else:
+        os.environ[_THREADS] = "1"
     try:
         yield
     finally:
-        torch.set_num_threads(previous_threads)
+        if not is_loaded:
+            if variable is None:
+                del os.environ[_THREADS]
+            else:
+                os.environ[_THREADS] = variable
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(previous)
+
+
+def _threads_of_torch() -> int:
+    """How many threads torch will use when it is loaded."""
+    given = os.environ.get(_THREADS, "").split(",")[0]
+    return int(given) if given.isdigit() and int(given) else os.cpu_count() or 1
 
 
 @contextmanager

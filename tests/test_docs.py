@@ -34,7 +34,6 @@ CLAIMS = "where-these-numbers-come-from"  # the site ends every page with it
 
 # what pages show, in a length that shows as much here
 SHORTER = {
-    "in enumerate(likes):": "in enumerate(likes[:2]):",  # README: two of its five users
     "--out mine --questions 10": "--out mine --questions 5",
     "run(session, user, questions=30)": "run(session, user, questions=12)",
     "assert again.answered == 31": "assert again.answered == 13",
@@ -79,8 +78,9 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     namespace: dict[str, object] = {"__name__": "__docs__"}
     for number, block in enumerate(python_blocks(page), start=1):
         exec(compile(shorter(block), f"{page.name}, block {number}", "exec", dont_inherit=True), namespace)
-    if page.name == "README.md":  # each of them gains
-        assert namespace["fewer"].shape == (2, 1) and (namespace["fewer"] > 0.02).all()
+    if page.name == "README.md":  # the gain that it prints is outside its own error
+        fewer = namespace["fewer"]
+        assert len(fewer) == 5 and fewer.mean() > 2 * fewer.std(ddof=1) / 5**0.5
 
 
 def test_the_commands_and_the_blocks_of_the_tutorial_run(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -156,3 +157,26 @@ def test_the_environment_sets_the_threads():
             env={"OMP_NUM_THREADS": count, "PATH": ""},
         )
         assert result.stdout.split() == [count, str(count == "1")]
+
+
+@pytest.mark.parametrize("given", ["", "1", "2"])
+def test_torch_is_not_loaded_to_be_limited_and_has_one_thread_where_it_is_loaded_inside(given):
+    pytest.importorskip("torch")
+    program = """
+import os, sys
+from edpbrl_gym._threads import one_thread
+with one_thread():
+    assert "torch" not in sys.modules
+    import torch
+    inside = torch.get_num_threads()
+outside = torch.get_num_threads()
+with one_thread():
+    print(inside, outside, torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS", ""))
+print(torch.get_num_threads())
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": given}
+    if not given:
+        del environment["OMP_NUM_THREADS"]
+    said = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    count = given or str(os.cpu_count())
+    assert said.stdout.split("\n")[:2] == [f"1 {count} 1 {given}", count]
