@@ -130,7 +130,7 @@ TRIALS = {
         "experiments",
         beside="study",
     ),
-    "images": Trial((program(DIGITS),), "edpbrl demo", "experiments"),
+    "images": Trial((program(DIGITS),), "edpbrl demo", "experiments,pictures"),
     "clip": Trial(
         (program(CLIP), "edpbrl encode texts.txt --encoder open_clip:local-dir:clip --out features.npy"),
         "edpbrl render texts.txt --renderer somebody/model",
