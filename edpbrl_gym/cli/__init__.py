@@ -170,8 +170,6 @@ def _run(arguments: list[str]) -> None:
         options = _parse(arguments or ["--help"])
     except SystemExit:  # tyro has printed the help
         return
-    while hasattr(options, "experiment"):  # that of `reproduce` and `study` is below theirs
-        options = options.experiment
     with bad_arguments():
         needs = options.needs()
     check_installed(*needs)
@@ -180,7 +178,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _parse(arguments: list[str]) -> Any:
-    """Read the arguments; what tyro would print in a box becomes a UsageError."""
+    """The options of the command in the arguments; what tyro would print in a box becomes a UsageError."""
     for command, renamed in _RENAMED.items():
         for name in (argument.partition("=")[0] for argument in arguments):
             if f"{' '.join(arguments)} ".startswith(f"{command} ") and name in renamed:
@@ -188,7 +186,7 @@ def _parse(arguments: list[str]) -> Any:
     messages = io.StringIO()
     try:
         with redirect_stderr(messages):
-            return tyro.cli(
+            options: Any = tyro.cli(
                 Commands,
                 prog="edpbrl",
                 description=_DESCRIPTION,
@@ -200,6 +198,9 @@ def _parse(arguments: list[str]) -> Any:
         if not messages.getvalue():  # the help was printed
             raise
         raise UsageError(unboxed(messages.getvalue())) from None
+    while hasattr(options, "experiment"):  # commands are below `edpbrl`, and some below another command
+        options = options.experiment
+    return options
 
 
 def _with_presets(arguments: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ def test_a_recipe_fills_what_is_not_set(gpt2, words, tmp_path):
     from edpbrl_gym.experiments.reinforce.settings import ReinforceExperiment
 
     def settings(*more):
-        return _parse(["reproduce", "reinforce", *more]).experiment.settings
+        return _parse(["reproduce", "reinforce", *more]).settings
 
     assert settings() == settings("--recipe", "paper") == ReinforceExperiment()
     tuned = settings("--recipe", "tuned", "--regularization", "3")
