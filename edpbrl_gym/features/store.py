@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import logging
+import mmap
 import os
 import threading
 import uuid
@@ -106,6 +107,8 @@ def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
+        # a large cache takes page cache that processes share, not memory of each process
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     views: list[NDArray[Any]] = []
     for name, kind, width in (("keys", "U8", KEY_BYTES), ("rows", "F32", dimension)):
         entry = header.get(name, {"dtype": "missing", "shape": []})
@@ -113,8 +116,8 @@ def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np
         if entry["dtype"] != kind or len(shape) != 2 or shape[1] != width or shape[0] < 1:
             raise DamagedShardError(f"{name} is {entry['dtype']} {shape}, expected {kind} n x {width}")
         start = 8 + length + entry["data_offsets"][0]
-        # memory-mapped: a large cache takes page cache that processes share, not memory of each process
-        views.append(np.memmap(path, dtype="<f4" if kind == "F32" else "u1", mode="r", offset=start, shape=shape))
+        values = np.frombuffer(mapped, "<f4" if kind == "F32" else "u1", count=shape[0] * width, offset=start)
+        views.append(values.reshape(shape))
     keys, rows = views
     if len(keys) != len(rows):
         raise DamagedShardError(f"it has {len(keys)} keys for {len(rows)} rows")
@@ -123,6 +126,8 @@ def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np
     norms = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
     if not np.all(np.abs(norms - 1.0) < 1e-4):  # NaN fails this as well
         raise DamagedShardError("it has rows with NaN or without unit norm")
+    if hasattr(mmap, "MADV_DONTNEED"):  # the checks have read all of it; of this process's memory it takes what is used
+        mapped.madvise(mmap.MADV_DONTNEED)
     return keys, rows
 
 

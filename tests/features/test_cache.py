@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from edpbrl_gym.features import CachedEncoder, MemoEncoder, default_cache_folder
-from edpbrl_gym.features.store import FORMAT, EmbeddingStore, text_key, write_shard
+from edpbrl_gym.features.store import FORMAT, EmbeddingStore, read_shard, text_key, write_shard
 from tests.helpers.encoders import CountingEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -328,3 +328,20 @@ def test_a_memo_encodes_each_text_once():
     np.testing.assert_array_equal(memo.encode(["b", "a", "b", "known"]), [b, a, b, known])
     assert memo.encode([]).shape == (0, 8) and memo.encode(["a"]).tobytes() == a.tobytes()
     assert encoder.calls[1:] == [["b", "a"]]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the memory of a mapped file is read from /proc")
+def test_a_shard_that_is_opened_takes_no_memory_until_it_is_used(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(8000, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    path = write_shard(tmp_path, [text_key(str(number)) for number in range(len(rows))], rows, "f")
+
+    def resident():
+        """Kilobytes of the file that this process has in memory."""
+        parts = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(path))[1:]
+        return sum(int(part.partition("Rss:")[2].split()[0]) for part in parts)
+
+    _, read = read_shard(path, "f", 384)
+    assert resident() < 500  # of 12,000
+    np.testing.assert_array_equal(read, rows)
+    assert resident() > 11_000
