@@ -122,8 +122,16 @@ class Browser:
             base_url=f"http://127.0.0.1:{port}", timeout=None, trust_env=False, verify=False
         )
 
-    async def ask(self, method: str, address: str, fields: dict[str, str] | None = None, *, expected: int = 200) -> str:
-        """A request; returns the page, or the address of a redirect."""
+    async def ask(
+        self,
+        method: str,
+        address: str,
+        fields: dict[str, str] | None = None,
+        *,
+        expected: int = 200,
+        may_end: bool = False,
+    ) -> str:
+        """A request; returns the page, or the address of a redirect, and with ``may_end`` nothing for that to the end."""
         route = f"{method} {'/static' if address.startswith('/static') else address.partition('?')[0]}"
         begin = time.perf_counter()
         try:
@@ -132,6 +140,8 @@ class Browser:
             self._errors[f"{route}: {type(error).__name__}"] += 1
             raise ConnectionError(str(error)) from error
         self._times[route].append((begin, time.perf_counter() - begin))
+        if may_end and answer.headers.get("location") == "/end":
+            return ""
         if answer.status_code != expected:
             self._errors[f"{route}: {answer.status_code}"] += 1
             raise ConnectionError(f"Expected {expected}, got {answer.status_code}")
@@ -202,7 +212,7 @@ class Crowd:
             fields = {**hidden(page), "best": str(int(self._rng.integers(4)))}
             await browser.ask("POST", "/answer", fields, expected=303)
             self.acknowledged += 1
-            page = await browser.ask("GET", "/question")
+            page = await browser.ask("GET", "/question", may_end=True)
             self.times[PAGE].append((begin, time.perf_counter() - begin))
 
     async def _think(self) -> None:
