@@ -131,7 +131,7 @@ class Browser:
         expected: int = 200,
         may_end: bool = False,
     ) -> str:
-        """A request; returns the page, or the address of a redirect; with ``may_end`` nothing for the one to the end."""
+        """A request; returns the page, or the address of a redirect; with ``may_end`` nothing at the end."""
         route = f"{method} {'/static' if address.startswith('/static') else address.partition('?')[0]}"
         begin = time.perf_counter()
         try:
