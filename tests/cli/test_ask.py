@@ -354,7 +354,8 @@ def test_days_later_the_last_answers_are_shown_and_the_person_decides(begin, tmp
 @pytest.mark.parametrize(
     ("more", "keys", "told_levels", "asked"),
     [
-        (("--format", "rating", "--levels", "3"), "313", [2, 0, 2], "how much do you like it, from 1 to 3?"),
+        (("--format", "rating"), "425", [3, 1, 4], "how much do you like it, from 1 to 5?"),
+        (("--format", "rating", "--levels", "3"), "313", [2, 0, 2], "from 1 to 3?"),
         (("--format", "like"), "212", [1, 0, 1], "do you like it? 1 no, 2 yes"),
     ],
 )

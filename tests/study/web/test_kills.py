@@ -87,6 +87,19 @@ def finish(people, seconds=600):
     assert all(one.finished for one in people)
 
 
+def begin(running, folder, *more, count=1):
+    """So many servers of a study, and people who answer its questions."""
+    servers = [ServerProcess(folder, free_port(), *more) for _ in range(count)]
+    running.extend(servers)
+    for server in servers:
+        server.start()
+    people = [Stubborn(f"p{number}", [server.port for server in servers], number) for number in range(PEOPLE)]
+    running.extend(people)
+    for one in people:
+        one.start()
+    return servers, people
+
+
 @pytest.fixture
 def running():
     """Things that are stopped after the test, whatever happens."""
@@ -102,14 +115,7 @@ def running():
 @pytest.mark.parametrize("number", [1, 2], ids=["one server", "two servers"])
 def test_kills_under_load_lose_and_double_nothing(url, tmp_path, running, number):
     folder = study(tmp_path, url, 4 * KILLS)
-    servers = [ServerProcess(folder, free_port()) for _ in range(number)]
-    running.extend(servers)
-    for server in servers:
-        server.start()
-    people = [Stubborn(f"p{number}", [server.port for server in servers], number) for number in range(PEOPLE)]
-    running.extend(people)
-    for one in people:
-        one.start()
+    servers, people = begin(running, folder, count=number)
     rng, kills = random.Random(20), 0
     while kills < KILLS and not all(one.finished for one in people):
         time.sleep(rng.uniform(0.05, 1.0))  # from the first request on
@@ -127,13 +133,7 @@ def test_kills_under_load_lose_and_double_nothing(url, tmp_path, running, number
 def test_a_database_that_vanishes_under_load_loses_and_doubles_nothing(tmp_path, running):
     """It is renamed while people answer, and put back."""
     folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 6 * KILLS)
-    server = ServerProcess(folder, free_port())
-    running.append(server)
-    server.start()
-    people = [Stubborn(f"p{number}", [server.port], number) for number in range(PEOPLE)]
-    running.extend(people)
-    for one in people:
-        one.start()
+    [server], people = begin(running, folder)
     rng, times, end = random.Random(22), 0, time.monotonic() + 300
     while times < KILLS and time.monotonic() < end:
         time.sleep(rng.uniform(0.05, 0.5))
@@ -168,13 +168,7 @@ def test_a_server_says_at_its_end_whether_everything_is_stored(tmp_path, running
 def test_killed_workers_lose_and_double_nothing(tmp_path, running):
     """Those that choose questions, and the one that they are forked from, while people answer."""
     folder = study(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 4 * KILLS)
-    server = ServerProcess(folder, free_port(), "--workers", "2")
-    running.append(server)
-    server.start()
-    people = [Stubborn(f"p{number}", [server.port], number) for number in range(PEOPLE)]
-    running.extend(people)
-    for one in people:
-        one.start()
+    [server], people = begin(running, folder, "--workers", "2")
     rng, killed, end = random.Random(21), 0, time.monotonic() + 300
     while killed < 4 * KILLS and not all(one.finished for one in people) and time.monotonic() < end:
         time.sleep(rng.uniform(0.02, 0.3))
