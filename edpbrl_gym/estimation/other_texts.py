@@ -56,15 +56,12 @@ def other_texts(vocabulary: Vocabulary, encoder: object) -> OtherTexts | None:
 
 def _embedded(vocabulary: Vocabulary, encoder: TextEncoder) -> Sequence[NDArray[np.float32]]:
     key = encoder.fingerprint, vocabulary.fingerprint
-    with _lock:
-        found = _known.get(key)
-    if found is None:
-        found = embed_tokens(load_vocabulary(_BANK), encoder), encoder.encode(composed_prompts(vocabulary))
-        with _lock:
-            _known[key] = found
+    with _lock:  # a thread that needs them while another one embeds them waits
+        if key not in _known:
+            _known[key] = embed_tokens(load_vocabulary(_BANK), encoder), encoder.encode(composed_prompts(vocabulary))
             while len(_known) > _KEPT:
                 _known.popitem(last=False)
-    return found
+        return _known[key]
 
 
 def composed_prompts(vocabulary: Vocabulary) -> list[str]:

@@ -87,6 +87,7 @@ def _run_unit(settings: DemoSettings, unit: Unit, folder: Path, run: Run, say: S
         for number, text in enumerate(settings.text)
     ]
     designed = workshop.designed(users)
+    prior.think()  # here with all threads; in the pool below everybody would wait for one
     rows: list[dict[str, Any]] = []
     # questions of a user wait for each other's answers and keep one core busy
     with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(2) as pool:

@@ -1,6 +1,8 @@
 """Other texts beside a small vocabulary: for whom there are any, and which."""
 
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -36,6 +38,23 @@ def test_they_can_be_sent_to_another_process(minilm):
     there = pickle.loads(pickle.dumps(other_texts(SMALL, minilm)))
     for one, other in zip(there(), other_texts(SMALL, minilm)(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_two_threads_embed_them_once(minilm):
+    calls: list[int] = []
+
+    class Slow:
+        name, fingerprint, dimension = minilm.name, "5" * 64, minilm.dimension
+
+        def encode(self, texts: list[str], *, progress: bool = False) -> np.ndarray:
+            calls.append(len(texts))
+            time.sleep(0.05)  # long enough for the other thread to come, too
+            return minilm.encode(texts)
+
+    others = other_texts(SMALL, Slow())
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: others(), range(2))
+    assert first is second and len(calls) == 2  # one call a collection
 
 
 def test_planner_session_and_command_have_the_same_ones(minilm):
