@@ -20,8 +20,8 @@ class Options:
     """Compare planners, designs and estimators with simulated users: questions needed, ranks, first answers."""
 
     study: Positional[Literal["efficiency", "comparison", "first-answers", "small-vocabularies"]] = "efficiency"
-    """Preset of all that is not set: how many questions are needed in prompt MDPs, and what each component buys; all
-    planners, on pools of items too; what a person's first answers about complete prompts teach, also about
+    """Preset of all that is not set: how many questions are needed in prompt MDPs; all planners, on pools of items
+    too; what a person's first answers about complete prompts teach, also about
     small vocabularies."""
     settings: OmitArgPrefixes[PlannerSettings] = field(default_factory=PlannerSettings)
     regime: tuple[str, ...] = ()

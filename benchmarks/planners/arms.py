@@ -31,12 +31,12 @@ from edpbrl_gym.planners.registry import PLANNERS, planner_options
 if TYPE_CHECKING:
     from benchmarks.planners.worlds import World
 
-PRIORS: tuple[str, ...] = ("vocabulary", "global", "fixed", "ridge1", "ridge100", "alone")
+PRIORS: tuple[str, ...] = ("vocabulary", "ridge1", "ridge100", "alone")
 """Estimators that are a prior, with which a planner can plan; see ``make_prior``."""
 
-ESTIMATORS: tuple[str, ...] = (*PRIORS[:5], "ridge-fit")
-"""Those of prompt MDPs but "planner", the planner's own estimate; "ridge-fit" is the ridge with lambda from the
-answers. Of first answers there are "alone", and "ideal", which knows more than any estimator can: `ideal_prior`."""
+ESTIMATORS: tuple[str, ...] = ("vocabulary", "ridge1", "ridge100")
+"""Those of prompt MDPs but "planner", the planner's own estimate. Of first answers there are "ridge-fit", the ridge
+with lambda from the answers, "alone", and "ideal", which knows more than any estimator can: `ideal_prior`."""
 
 ANSWERS: dict[str, str] = {"best": "best", "best-worst": "best_worst", "ranking": "ranking", "partial": "partial"}
 """Format in the name of an arm -> name of its response model; "partial" is a partial ranking of three taps."""
@@ -48,22 +48,18 @@ class DesignEntry:
 
     agent: str  # registered
     title: str
-    family: str  # "paper", "design" or "baseline"
+    family: str  # "paper" or "baseline"
     options: Mapping[str, Any]  # of the agent
-    estimator: str = "vocabulary"  # that belongs to it
+    estimator: str  # that belongs to it
 
 
-_V: dict[str, Any] = {"criterion": "V", "regularization": 1.0}
-_D: dict[str, Any] = {**_V, "criterion": "D"}
+_D: dict[str, Any] = {"criterion": "D", "regularization": 1.0}
 _PAPER: dict[str, Any] = {"criterion": "V", "regularization": 100.0}
 
 DESIGNS: dict[str, DesignEntry] = {
     "random": DesignEntry("random", "Random", "baseline", _D, "ridge1"),
     "ed-pbrl": DesignEntry("newton", "ED-PBRL", "paper", _PAPER, "ridge100"),
     "ed-pbrl-exact": DesignEntry("exact", "ED-PBRL (exact)", "paper", _PAPER, "ridge100"),
-    "v-design": DesignEntry("newton", "V-design (lambda 1)", "design", _V),
-    "d-design": DesignEntry("newton", "D-design (lambda 1)", "design", _D),
-    "exact-design": DesignEntry("exact", "Exact D-design (lambda 1)", "design", _D),
 }
 """The paper's design (V, lambda = 100) is ``ed-pbrl`` as its text has it, ``ed-pbrl-exact`` as its scripts compute it
 (K different policies)."""
@@ -159,7 +155,6 @@ def get_arm(name: str) -> Arm:
 # -- estimates and priors ---------------------------------------------------------------------------------------------
 
 _RIDGES = {"ridge100": 100.0, "ridge1": 1.0}
-_FIXED_SCALE = 10.0  # lambda = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,20 +170,14 @@ def make_prior(name: str, world: World) -> VocabularyPrior | GaussianPrior:
     """A prior of a world's tastes from the embeddings of its vocabulary.
 
     "vocabulary" is the library's default, `VocabularyPrior` beside other texts where the vocabulary is small, "alone"
-    without these, "global" the same without the step that looks
-    around the estimate, "fixed" that from the embeddings with lambda = 0.1, "ridge1" and "ridge100" are lambda I.
+    without these, "ridge1" and "ridge100" are lambda I.
     """
     check_choice_of(name, "prior", PRIORS)
     if name in _RIDGES:
         return GaussianPrior.isotropic(world.tokens.shape[1], _RIDGES[name])
     if name == "vocabulary":
         return VocabularyPrior(world.tokens, others=other_texts(world.vocabulary, world.encoder()))
-    if name == "alone":
-        return VocabularyPrior(world.tokens)
-    if name == "global":
-        return VocabularyPrior(world.tokens, share=0.0, isotropic=0.0)
-    base = VocabularyPrior(world.tokens, share=0.0).base
-    return GaussianPrior.from_precision(base.precision / _FIXED_SCALE)
+    return VocabularyPrior(world.tokens)
 
 
 _IDEAL_DRAWS = 640  # of its exact posterior, whose mean is the estimate

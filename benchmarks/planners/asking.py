@@ -46,7 +46,6 @@ def make_user(regime: Regime, taste: Floats, name: str, seed: int, answers: str 
         response=cast(Literal["best", "best_worst", "ranking", "partial"], ANSWERS[answers]),
         seed=derive_seed(seed, "answers", regime.name, name),
         name=name,
-        **cast(dict[str, Any], dict(regime.imperfect)),
     )
     return user if len(taste) == 1 else _OfTwoStyles(user, taste)
 

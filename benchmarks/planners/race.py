@@ -96,7 +96,7 @@ def losses(table: Any, regimes: Sequence[str]) -> list[tuple[str, str, str, Pair
             own = ranks[:, blocks.arms.index(adaptive)]
             for place, arm in enumerate(blocks.arms):
                 difference = PairedDifference(own - ranks[:, place])
-                if difference.mean > 0 and get_arm(arm).family not in ("adaptive", "design"):
+                if difference.mean > 0 and get_arm(arm).family != "adaptive":
                     behind.append((regime, what, arm, difference))
     return sorted(behind, key=lambda one: (regimes.index(one[0]), one[1], -one[3].mean))
 

@@ -22,13 +22,11 @@ class Regime:
     title: str
     mode: str  # of the user: "argmax" or "sampled"
     scale: float = 1.0  # inverse temperature of the sampled mode
-    headline: bool = False  # whether the study "efficiency" gives it all seeds
-    # "train" (of the default vocabulary), "small" (about 400 tokens of it) or "skewed" (80% near-duplicates); of first
-    # answers the built-in vocabulary; of a pool of items its name, shared by regimes that differ in K and scale only
+    # "train" (of the default vocabulary); of first answers the built-in vocabulary; of a pool of items its name, shared
+    # by regimes that differ in K and scale only
     vocabulary: str = "train"
     feedback: str = "truncated"  # what is compared: partial prompts, "state": the last token or item, or "prompt"
     num_options: int = 4  # K
-    imperfect: tuple[tuple[str, float], ...] = ()  # options of ``ImperfectUser`` beside mode and scale
     # prompts built step by step, or what the items of a pool are: "sphere" (uniform) or "clustered", drawn anew for
     # every seed together with the taste, or "prompts" (embeddings of random partial ones); other tastes are sentences
     source: Source = "mdp"
@@ -64,25 +62,16 @@ class Regime:
 
 def _prompt_regimes() -> list[Regime]:
     regimes = [
-        Regime("argmax", "argmax", "argmax", headline=True),
-        *(Regime(f"scale-{s}", f"sampled, scale {s}", "sampled", float(s), headline=True) for s in (50, 20, 5)),
+        Regime("argmax", "argmax", "argmax"),
+        *(Regime(f"scale-{s}", f"sampled, scale {s}", "sampled", float(s)) for s in (50, 20, 5)),
     ]
     changes: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("pairs", "K = 2", {"num_options": 2}),
         ("state", "state feedback", {"feedback": "state"}),
-        ("small", "400 tokens", {"vocabulary": "small"}),
-        ("skewed", "80% near-duplicates", {"vocabulary": "skewed"}),
     )
     for name, title, change in changes:
         regimes.append(Regime(f"{name}-argmax", f"{title}, argmax", "argmax", **change))
         regimes.append(Regime(f"{name}-scale-20", f"{title}, scale 20", "sampled", 20.0, **change))
-    # the threshold skips 10% to 30% of random questions of four sentences that are not among the reported ones
-    for name, title, scale, imperfect in (
-        ("mistakes", "scale 50, 10% mistakes", 50.0, ("mistake_rate", 0.1)),
-        ("skips", "scale 20, skips what it dislikes", 20.0, ("skip_threshold", 0.19)),
-        ("myopic", "scale 20, last words weigh more", 20.0, ("myopia", 0.7)),
-    ):
-        regimes.append(Regime(name, title, "sampled", scale, imperfect=(imperfect,)))
     title = "state feedback, K = 2, scale 20"
     return [*regimes, Regime("state-pairs-scale-20", title, "sampled", 20.0, feedback="state", num_options=2)]
 

@@ -53,7 +53,7 @@ def make_report(results: Results) -> Report:
     setting = f"{words if len(rest) else ' and '.join(first.words)}, encoder {known['encoder']}, {seeds} seed(s)"
     sections: list[Section] = first_answers.sections(first)
     if len(rest):
-        sections += [*efficiency.sections(efficiency.Efficiency(rest), setting), *race.sections(rest)]
+        sections += [efficiency.marks_table(efficiency.Efficiency(rest)), *race.sections(rest)]
     runs = table[["regime", "arm", "seed", "user"]].drop_duplicates()
     opening = (
         f"{len(runs)} runs of {table['arm'].nunique()} arms in {table['regime'].nunique()} regimes; {setting}. Every "

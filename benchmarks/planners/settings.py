@@ -37,8 +37,6 @@ class PlannerSettings:
     development: bool = False
     vocabulary: str | None = None  # built-in or a folder of token files (None: images); first answers have their own
     encoder: str = "minilm"
-    small_per_step: int = 67  # tokens of a step in the vocabulary "small"
-    skewed_per_step: int = 200  # tokens of a step in the vocabulary "skewed"
     split_seed: int = 0  # of the train/test split, of the items that are prompts, and of the held-out prompts
 
     def __post_init__(self) -> None:
@@ -50,8 +48,7 @@ class PlannerSettings:
         searched = tuple(sorted(set(self.prompt_episodes) & set(self.episodes)))
         object.__setattr__(self, "prompt_episodes", searched or (self.episodes[-1],))
         check_count(self.prompts, "prompts", minimum=2, maximum=MOST_PROMPTS)
-        check_count(self.skewed_per_step, "skewed_per_step", minimum=10)
-        for name in ("planned", "pairs", "pool", "held_out_questions", "sentences_per_seed", "small_per_step"):
+        for name in ("planned", "pairs", "pool", "held_out_questions", "sentences_per_seed"):
             check_count(getattr(self, name), name)
         check_encoder_spec(self.encoder)
 
@@ -115,16 +112,8 @@ def _block(regimes: Iterable[str], arms: Iterable[str], seeds: int) -> dict[tupl
 
 
 def _efficiency() -> Study:
-    """Ablations and side regimes have 5 seeds, whose 10 users see each of the ten sentences once."""
-    headline = [regime.name for regime in REGIMES.values() if regime.headline]
-    side = [f"{change}-{mode}" for change in ("pairs", "state", "small", "skewed") for mode in ("argmax", "scale-20")]
-    arms = ("random", "d-design", "adaptive")
-    ablations = (
-        *("ed-pbrl", "v-design", "exact-design", "adaptive-best", "adaptive-mutual", "adaptive-theta-hat"),
-        *("adaptive,prior=global", "adaptive,prior=fixed", "random+best-worst", "random+ranking", "adaptive+ranking"),
-    )
-    few = _block(headline, ablations, 5) | _block([*side, "mistakes", "skips", "myopic"], arms, 5)
-    return Study(_block(headline, arms, 20) | few)
+    settings = {"episodes": (3, 6, 8, 10, 12, 15, 20, 30, 36, 45, 60), "prompt_episodes": (60,)}
+    return Study(_block(("argmax", "scale-50", "scale-20", "scale-5"), ("random", "adaptive"), 2), settings)
 
 
 def _comparison() -> Study:

@@ -23,12 +23,9 @@ from edpbrl_gym.estimation.metrics import sample_pairs
 from edpbrl_gym.features import PrecomputedEncoder, TextEncoder
 from edpbrl_gym.features.memo import MemoEncoder, raw_encoder
 from edpbrl_gym.vocabulary import SEPARATOR, Vocabulary, load_vocabulary
-from edpbrl_gym.vocabulary.tokens import fold
 
 _CENTRES = 20  # of "clustered"
 _SPREAD = 0.5  # length of an item's difference from its centre, in units of the centre's length
-_BEFORE = ("", "very ", "quite ", "really ", "rather ", "truly ", "somewhat ", "slightly ")
-_AFTER = ("", " indeed", " of course", " as ever", " once more", " here")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,39 +77,14 @@ def option_texts(vocabulary: Vocabulary, feedback: str, tokens: NDArray[np.int64
 def world_vocabulary(settings: PlannerSettings, name: str) -> Vocabulary:
     """Return a vocabulary, the same whenever it is called.
 
-    Its name is "train", "test", "small" or "skewed" of the settings' vocabulary; or one of first answers such as
-    "interiors", its train split by head word, and "interiors-test".
+    Its name is "train" or "test" of the settings' vocabulary; or one of first answers such as "interiors", its train
+    split by head word, and "interiors-test".
     """
     words, _, part = name.partition("-")
     if words in (*VOCABULARIES, *SMALL):
         return load_vocabulary(SMALL.get(words, words)).split(settings.split_seed, by="head")[part == "test"]
     train, test = load_vocabulary(settings.vocabulary).split(settings.split_seed)
-    if name == "test":
-        return test
-    if name == "small":
-        return train.subset(settings.small_per_step, settings.split_seed)
-    return near_duplicates(train, settings.skewed_per_step, settings.split_seed) if name == "skewed" else train
-
-
-def near_duplicates(vocabulary: Vocabulary, per_step: int, seed: int) -> Vocabulary:
-    """Return a vocabulary in which 80% of the tokens of each step are near-duplicates of a few others.
-
-    Of every step one token in five of ``per_step`` is an original, drawn from the step's tokens; one original in ten
-    (at least one) is repeated with small words before and behind it ("very foggy", "quite foggy indeed") until the
-    step is full. Random questions then mostly compare the same thing with itself.
-    """
-    variants = [f"{before}{{}}{after}" for before in _BEFORE for after in _AFTER][1:]
-    steps = []
-    for originals in vocabulary.subset(max(2, per_step // 5), seed).tokens:
-        repeated = originals[: max(1, len(originals) // 10)]
-        folded = {fold(token) for token in originals}
-        duplicates: list[str] = []
-        for text in (variant.format(token) for variant in variants for token in repeated):
-            if len(duplicates) < 4 * len(originals) and fold(text) not in folded:
-                folded.add(fold(text))
-                duplicates.append(text)
-        steps.append((*originals, *duplicates))
-    return Vocabulary(vocabulary.names, tuple(steps))
+    return test if name == "test" else train
 
 
 def vocabulary_folder(folder: Path, name: str) -> Path:
@@ -255,7 +227,7 @@ def partial_prompts(
 def load_world(settings: PlannerSettings, regime: Regime, folder: Path, fingerprint: str, *, seed: int = 0) -> World:
     """The world of a unit as ``prepare_world`` wrote it, or drawn by the unit's seed; a process keeps the last ones."""
     # regimes that differ in how users answer have the same world
-    same = replace(regime, name="", title="", mode="", scale=0.0, headline=False, imperfect=())
+    same = replace(regime, name="", title="", mode="", scale=0.0)
     return _load(settings, same, folder, fingerprint, seed if regime.drawn else 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import friedmanchisquare
 
 from benchmarks.kit.series import Curves, episodes_to_reach, nested_interval, nested_mean
-from benchmarks.planners.efficiency import Efficiency, comparison_table, marks_table
+from benchmarks.planners.efficiency import Efficiency, marks_table
 from benchmarks.planners.first_answers import FirstRuns, differences_table, needed_table, shapes_table, taps_of
 from benchmarks.planners.race import losses_table, ranking_table, scored_by
 from benchmarks.planners.ranks import Blocks, average_ranks, block_values, critical_difference, rank_blocks
@@ -79,7 +79,7 @@ def test_series_are_compared_on_the_runs_that_both_have():
     assert curves.shared([("a",)], "regret").counts == [2, 4]
 
 
-def test_shares_and_factors_by_hand_with_intervals_over_runs():
+def test_shares_by_hand_with_intervals_over_runs():
     """Means 0.6, 0.4, 0.2 for the arm; the reference ends at a mean of 0.5: half way between T = 1 and T = 2."""
     found = Efficiency(
         table(random__ridge100=[[0.9, 0.7, 0.6], [0.9, 0.7, 0.4]], adaptive=[[0.7, 0.4, 0.2], [0.5, 0.4, 0.2]])
@@ -92,25 +92,6 @@ def test_shares_and_factors_by_hand_with_intervals_over_runs():
     assert found.share("argmax", "adaptive", "random/vocabulary", "cosine_error") is None
     regret = found.share("argmax", "adaptive", "random/ridge100", "regret")
     assert regret.value == pytest.approx(0.5)  # measured at T = 2 and 4 only
-    found = Efficiency(table(random__vocabulary=[[0.9, 0.6, 0.4]] * 3, adaptive=[[0.7, 0.4, 0.2]] * 3))
-    bought = found.factor("argmax", "random/vocabulary", "adaptive")  # 0.4 at T = 2, the other at T = 4
-    assert (bought.value, bought.low, bought.high) == pytest.approx((2.0, 2.0, 2.0))
-    assert found.factor("argmax", "adaptive", "random/vocabulary").value == pytest.approx(0.5)
-    lost = Efficiency(table(random__vocabulary=[[1.1, 1.2, 1.3]] * 3, adaptive=[[1.1, 1.2, 1.2]] * 3))
-    assert lost.factor("argmax", "random/vocabulary", "adaptive").value == 1.0  # nobody has learnt anything
-
-
-@pytest.mark.parametrize(("gap", "outcome"), [(-0.1, "win"), (0.1, "loss"), (0.0, "tie")])
-def test_a_series_wins_where_the_interval_excludes_zero(gap, outcome):
-    noise = np.random.default_rng(1).normal(scale=0.02, size=(12, 3))
-    noise -= noise.mean(axis=0)
-    base = np.random.default_rng(2).random((12, 3))  # runs differ far more than arms: only pairing shows the gap
-    found = Efficiency(table(random__vocabulary=base.tolist(), adaptive=(base + gap + noise).tolist()))
-    (row,) = comparison_table(found).rows
-    assert row[-1].startswith(f"{outcome} {gap:+.3f}"[:8])
-    shown = found.curves.difference([(("argmax", "adaptive"), ("argmax", "random/vocabulary"))], "cosine_error", 4)
-    deviation = noise[:, 2].std() / np.sqrt(12)  # of the mean under the bootstrap
-    assert shown.high - shown.low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
 
 
 def test_the_marks_are_judged_against_the_aims():
@@ -120,7 +101,8 @@ def test_the_marks_are_judged_against_the_aims():
     )
     pool = table(adaptive=[[0.2, 0.2, 0.2]]).assign(regime=REGIME)
     found = Efficiency(pandas.concat([rows, pool]))  # of a planner its own estimate counts, and only in prompt MDPs
-    assert found.series == ["adaptive", "random/vocabulary", "random/ridge100"] and found.regimes == ["argmax"]
+    assert set(found.rows["series"]) == {"adaptive", "random/vocabulary", "random/ridge100"}
+    assert found.regimes == ["argmax"]
     marks = marks_table(found)
     # (a) 0.5 is reached at T = 0.625 (from 1 at T = 0), a share of 0.156 > 1/8; (b) 0.2 at T = 1, a share of 0.25
     assert marks.rows[0][2].startswith("0.156") and marks.rows[0][3] == "0.125: missed"

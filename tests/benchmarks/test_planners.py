@@ -18,7 +18,7 @@ from benchmarks.planners.run import PLANNERS
 from benchmarks.planners.scoring import Scorer, score_estimators
 from benchmarks.planners.settings import STUDIES, PlannerSettings, plan_units
 from benchmarks.planners.tastes import TASTES, make_directions, taste_users, utilities
-from benchmarks.planners.worlds import World, load_world, near_duplicates, world_vocabulary
+from benchmarks.planners.worlds import World, load_world, world_vocabulary
 from edpbrl_gym.comparisons import Queries
 from edpbrl_gym.experiments.runs import read_results
 from edpbrl_gym.features.precomputed import PrecomputedEncoder
@@ -34,8 +34,6 @@ TASTE = np.eye(5)[:1]
 
 
 def test_what_the_pages_say_was_run():
-    headline = [regime for regime in REGIMES.values() if regime.headline]
-    assert [(r.mode, r.scale) for r in headline] == [("argmax", 1), ("sampled", 50), ("sampled", 20), ("sampled", 5)]
     for name, study in STUDIES.items():
         units = plan_units(PlannerSettings(**study.settings), study=study)
         assert len({unit.part for unit in units}) == len(units)
@@ -62,7 +60,7 @@ def test_checkpoints_are_answers_whatever_an_episode_is():
 
 
 def test_arms_read_back():
-    assert len({get_arm(arm).title for study in STUDIES.values() for _, arm in study.seeds}) > 30
+    assert len({get_arm(arm).title for study in STUDIES.values() for _, arm in study.seeds}) > 20
     arm = get_arm("bald,prior=vocabulary")
     assert arm.options == {"prior": "vocabulary"} and arm.title == "BALD (prior vocabulary)"
     assert get_arm("adaptive").estimators(get_regime("argmax")) == ("vocabulary", "planner")
@@ -76,7 +74,7 @@ def test_arms_read_back():
         (lambda: get_arm("randon"), "begins with random, .*'randon'"),
         (lambda: get_arm("random+mine"), "best, best-worst, ranking"),
         (lambda: get_arm("random,prior=vocabulary"), "options of 'random' among none"),
-        (lambda: get_arm("adaptive,prior=mine"), "prior among vocabulary, global"),
+        (lambda: get_arm("adaptive,prior=mine"), "prior among vocabulary, ridge1"),
         (lambda: get_regime("windy"), "argmax"),
         (lambda: PlannerSettings(episodes=()), "episodes >= 1"),
         (lambda: PlannerSettings(prompts=1), "prompts"),
@@ -94,10 +92,6 @@ def test_what_is_refused(call, said):
 
 
 def test_vocabularies():
-    skewed = near_duplicates(load_vocabulary(), 200, 0)
-    assert skewed.sizes == (200,) * 6 and near_duplicates(load_vocabulary(), 200, 0) == skewed
-    for step, original in zip(skewed.tokens, load_vocabulary().tokens, strict=True):
-        assert sum(token in original for token in step) == 40  # of five tokens four are near-duplicates
     train, test = (world_vocabulary(PlannerSettings(), name) for name in ("interiors", "interiors-test"))
     for shown, held_out in zip(train.tokens, test.tokens, strict=True):
         assert held_out and not {head_word(token) for token in shown} & {head_word(token) for token in held_out}
@@ -146,8 +140,7 @@ def tiny_world(feedback: str) -> World:
 
 
 @pytest.mark.parametrize("feedback", ["truncated", "state", "prompt"])
-@pytest.mark.parametrize("regime", ["scale-20", "mistakes", "skips", "myopic"])
-def test_questions_asked_one_by_one_are_answered_as_all_at_once(feedback, regime):
+def test_questions_asked_one_by_one_are_answered_as_all_at_once(feedback):
     world, asked_at = tiny_world(feedback), [1] if feedback == "prompt" else [0, 1]
     tokens = np.random.default_rng(1).integers(3, size=(5, 4, 2))
     words, encoder = world.vocabulary.tokens, world.encoder()
@@ -158,8 +151,8 @@ def test_questions_asked_one_by_one_are_answered_as_all_at_once(feedback, regime
 
     rows = [encoder.encode([text(row, step) for row in question]) for question in tokens for step in asked_at]
     at_once = Queries(np.stack(rows), np.repeat(np.arange(5), len(asked_at)), np.tile(asked_at, 5))
-    responses = make_user(get_regime(regime), TASTE, "sunny", 7).answer(at_once).responses
-    user = make_user(get_regime(regime), TASTE, "sunny", 7)
+    responses = make_user(get_regime("scale-20"), TASTE, "sunny", 7).answer(at_once).responses
+    user = make_user(get_regime("scale-20"), TASTE, "sunny", 7)
     asked = list(ask_questions(ReplayPlanner(tokens), world, user, encoder, num_options=4, checkpoints=(1, 3, 5)))
     assert [one.episodes for one in asked] == [1, 3, 5]
     for one in asked:
@@ -192,7 +185,7 @@ def test_the_estimators_of_an_arm_are_rows():
         assert row["cosine_error"] == pytest.approx(1 - theta[0] / np.linalg.norm(theta))
         wrong = np.mean((world.held_out @ theta).argmax(axis=1) != truth.argmax(axis=1))
         assert row["choice_error"] == pytest.approx(wrong) and np.isnan(row["regret"])  # no prompt was searched for
-    assert len({row["cosine_error"] for row in rows}) == len(rows) == 6
+    assert len({row["cosine_error"] for row in rows}) == len(rows) == 3
     with pytest.raises(ValueError, match="Expected prior as one of .vocabulary."):
         fit("mine", terms, world, regime)
 
@@ -225,7 +218,7 @@ def finished(tmp_path_factory, embedding_cache):
         *("--episodes", "1", "3", "--questions", "2", "5", "--prompts", "60", "--pairs", "100"),
         *("--held-out-questions", "12", "--sentences-per-seed", "1"),
     ]
-    assert command(place / "run", "efficiency", *arguments, "--arm", "random", "d-design") == 0
+    assert command(place / "run", "efficiency", *arguments, "--arm", "random", "ed-pbrl") == 0
     parts = {path.name: path.stat().st_mtime_ns for path in (place / "run" / "parts").iterdir()}
     assert command(place / "run", "efficiency", *arguments, "--arm", "random", "adaptive", "bald") == 0
     after = {path.name: path.stat().st_mtime_ns for path in (place / "run" / "parts").iterdir()}
@@ -235,7 +228,7 @@ def finished(tmp_path_factory, embedding_cache):
 
 def test_every_unit_has_its_rows(finished):
     table = read_results(finished).table
-    assert len(table) == 2 * 2 * 2 * (6 + 1 + 2 + 2)  # regimes, seeds, checkpoints, estimators of the arms
+    assert len(table) == 2 * 2 * 2 * (3 + 2 + 2 + 2)  # regimes, seeds, checkpoints, estimators of the arms
     assert table["converged"].all() and table["cosine_error"].between(0, 2).all() and (table["skipped"] == 0).all()
     assert table[["preference_error", "choice_error"]].apply(lambda column: column.between(0, 1)).all(axis=None)
     prompts = table[table["regime"] == "scale-20"]
@@ -250,11 +243,10 @@ def test_every_unit_has_its_rows(finished):
 
 def test_a_report_of_what_is_finished(finished, capsys):
     report = (finished / "REPORT.md").read_text()
-    for text in ("against its marks", "What each piece buys", "Win, tie or loss", "Average ranks", "sunny", "BALD"):
+    for text in ("against its marks", "Average ranks", "sunny", "BALD"):
         assert text in report, text
-    assert (finished / "figures" / "curves.png").stat().st_size > 1000
-    next(finished.glob("parts/scale-20__d-design__*")).unlink()
-    assert len(gather(PLANNERS, finished).table) == 86
+    next(finished.glob("parts/scale-20__ed-pbrl__*")).unlink()
+    assert len(gather(PLANNERS, finished).table) == 68
     assert main(["efficiency", "--report", str(finished)]) == 0
     assert "against its marks" in capsys.readouterr().out
     assert main(["efficiency", "--report", str(finished / "none")]) == 1
