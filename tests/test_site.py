@@ -1,6 +1,6 @@
 """The documentation site: every page can be reached, what is registered has its entry, and mistakes are found.
 
-The build itself (``python -m sphinx -W``, the last step of ``.ci/run``) checks the rest.
+The build itself (``python -m sphinx -W``, in ``.ci/checks``) checks the rest.
 """
 
 from __future__ import annotations
