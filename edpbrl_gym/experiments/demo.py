@@ -86,12 +86,12 @@ def _run_unit(settings: DemoSettings, unit: Unit, folder: Path, run: Run, say: S
         )
         for number, text in enumerate(settings.text)
     ]
-    designed = workshop.designed(users)
-    prior.think()  # here with all threads; in the pool below everybody would wait for one
     rows: list[dict[str, Any]] = []
     # questions of a user wait for each other's answers and keep one core busy
-    with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(2) as pool:
+    with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as ahead:
         try:
+            ahead.submit(prior.think)  # the first estimate needs it, a few questions later
+            designed = workshop.designed(users)
             work = [
                 pool.submit(workshop.compare, *pair, number)
                 for number, pair in enumerate(zip(users, designed, strict=True))
