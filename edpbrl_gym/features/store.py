@@ -126,9 +126,18 @@ def read_shard(path: Path, fingerprint: str, dimension: int) -> tuple[NDArray[np
     norms = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
     if not np.all(np.abs(norms - 1.0) < 1e-4):  # NaN fails this as well
         raise DamagedShardError("it has rows with NaN or without unit norm")
-    if hasattr(mmap, "MADV_DONTNEED"):  # the checks have read all of it; of this process's memory it takes what is used
-        mapped.madvise(mmap.MADV_DONTNEED)
+    _give_back(rows)  # the checks have read all of it
     return keys, rows
+
+
+def _give_back(rows: NDArray[np.float32]) -> None:
+    """Give the memory back that a mapped file has taken; what is read from it later comes from the disk's cache."""
+    base: Any = rows
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = base.obj if isinstance(base, memoryview) else None
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class EmbeddingStore:
@@ -141,6 +150,7 @@ class EmbeddingStore:
 
     MAX_SHARD_ROWS = 32768
     MAX_SMALL_SHARDS = 64
+    MAX_OWN_ROWS = 16384  # in memory: then one shard takes them all, and they are read from it
 
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self.folder = folder / fingerprint
@@ -258,13 +268,15 @@ class EmbeddingStore:
         block[start:stop] = rows
         self._own_keys.extend(keys)
         self._index.update((key, (0, start + i)) for i, key in enumerate(keys))
-        num_kept = len(self._own_shards)
-        while num_kept:
+        num_kept, is_full = len(self._own_shards), stop >= self.MAX_OWN_ROWS
+        while num_kept and not is_full:
             _, shard_start, shard_stop = self._own_shards[num_kept - 1]
-            if shard_stop - shard_start > 2 * (stop - start) or stop - shard_start > self.MAX_SHARD_ROWS:
+            if shard_stop - shard_start > 2 * (stop - start):
                 break
             num_kept -= 1
             start = shard_start
+        if is_full:
+            num_kept = start = 0
         try:
             path = write_shard(self.folder, self._own_keys[start:stop], block[start:stop], self.fingerprint)
         except OSError as error:
@@ -275,19 +287,18 @@ class EmbeddingStore:
         self._own_shards[num_kept:] = [(path, start, stop)]
         for replaced_path, _, _ in replaced:
             remove(replaced_path)
-        if len(self._own_keys) >= 2 * self.MAX_SHARD_ROWS:
+            self._shard_names.discard(replaced_path.name)
+        if is_full:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Read this process's rows from its shards from now on, so that they don't fill the memory."""
-        if sum(stop - start for _, start, stop in self._own_shards) < len(self._own_keys):
-            return  # the disk did not take all of them
+        """Read this process's rows, which are in one shard, from that one, so that they don't fill the memory."""
+        [(path, _, _)] = self._own_shards
         try:
-            shards = [read_shard(path, self.fingerprint, self.dimension) for path, _, _ in self._own_shards]
+            keys, rows = read_shard(path, self.fingerprint, self.dimension)
         except (FileNotFoundError, DamagedShardError):
             return  # somebody has emptied the cache
-        for keys, rows in shards:
-            self._take(keys, rows)
+        self._take(keys, rows)
         self._blocks[0] = np.empty((0, self.dimension), np.float32)
         self._own_keys, self._own_shards = [], []
 
@@ -298,6 +309,7 @@ class EmbeddingStore:
         for block in np.unique(places[:, 0]):
             indices = np.flatnonzero(places[:, 0] == block)
             rows[indices] = self._blocks[block][places[indices, 1]]
+            _give_back(self._blocks[block])  # else all that was ever asked stays in the memory of a server
         return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -133,6 +134,8 @@ class StudyQueue:
         materials.rest_on(store)
         self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
         self._pool = ThreadPoolExecutor(self.planning.threads, thread_name_prefix="edpbrl-study")
+        self._queued: set[tuple[Callable[[Participant], object], int]] = set()  # for a thread of the pool
+        self._lock = threading.Lock()
         asking = hashlib.sha256(json.dumps(
             [config.asking_fingerprint, materials.vocabulary.fingerprint, materials.encoder.fingerprint]
         ).encode()).hexdigest()  # fmt: skip
@@ -445,9 +448,23 @@ class StudyQueue:
             pass
 
     def _work(self, work: Callable[[Participant], object], participant: Participant) -> None:
-        """Do something in a worker thread; what fails there is tried again, and raised, where somebody asks for it."""
+        """Do something in a worker thread; what fails there is tried again, and raised, where somebody asks for it.
+
+        What waits for a thread already is not added again: on a machine that is too busy the list would grow.
+        """
+        key = work, participant.id
+        with self._lock:
+            if key in self._queued:
+                return
+            self._queued.add(key)
+
+        def begin() -> None:
+            with self._lock:
+                self._queued.discard(key)
+            work(participant)
+
         try:
-            future = self._pool.submit(work, participant)
+            future = self._pool.submit(begin)
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
             return
         future.add_done_callback(_report)

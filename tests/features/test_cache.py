@@ -345,3 +345,21 @@ def test_a_shard_that_is_opened_takes_no_memory_until_it_is_used(tmp_path):
     assert resident() < 500  # of 12,000
     np.testing.assert_array_equal(read, rows)
     assert resident() > 11_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the memory of a mapped file is read from /proc")
+def test_what_a_long_run_has_written_and_read_again_is_not_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(EmbeddingStore, "MAX_OWN_ROWS", 4000)
+    rows = np.random.default_rng(0).normal(size=(9000, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    keys = [text_key(str(number)) for number in range(len(rows))]
+    store = EmbeddingStore(tmp_path, "f", 384)
+    for start in range(0, len(rows), 50):
+        store.add(keys[start : start + 50], rows[start : start + 50])
+        np.testing.assert_array_equal(store.get(keys[: start + 50 : 7]), rows[: start + 50 : 7])
+    assert sum(len(block) for block in store._blocks if block.base is None) == 1024  # of the last 1,000 rows
+    parts = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(tmp_path))[1:]
+    assert len(parts) == 2 and sum(int(part.partition("Rss:")[2].split()[0]) for part in parts) < 500  # of 12,000
+    assert len(list(store.folder.glob("shard-*"))) < 10 and len(store._shard_names) < 10
+    again = EmbeddingStore(tmp_path, "f", 384)
+    np.testing.assert_array_equal(again.get(keys), rows)

@@ -85,6 +85,21 @@ def test_a_question_that_waits_is_shown_while_its_planner_works(config, sqlite, 
         assert pool.submit(queue.next_question, person).result(timeout=30).key == key
 
 
+def test_a_busy_server_has_one_thing_to_do_for_each_person(config, sqlite, server):
+    """Pages are loaded again and again while nothing can be planned: what waits does not pile up."""
+    queue = server(dataclasses.replace(config, arms=config.arms[:1]), sqlite)
+    people = [arrive(queue, id=name) for name in ("x", "y")]
+    questions = []
+    for person in people:
+        while (question := queue.next_question(person)).kind != "normal":
+            answer_all(queue, person, 1)
+        questions.append(question)
+    with queue.planning.turn(queue._visits.of(people[0]), 0):
+        assert {queue.next_question(people[number % 2]).key for number in range(60)} == {one.key for one in questions}
+        assert queue._pool._work_queue.qsize() <= len(people)
+    assert all(answer_all(queue, person)[-1].number == 9 for person in people)  # then it goes on
+
+
 def test_undo_goes_back_and_on_again(config, sqlite, server):
     queue = server(config, sqlite)
     for name in ("a", "b", "c"):
