@@ -18,8 +18,8 @@ expected one, is an error. The database (an empty one of PostgreSQL, or a file o
 have every answer that was acknowledged; the script checks that.
 
 CPU and memory are those of the servers with their worker processes, what these share counted once. With ``--minutes``
-times count for so long, whoever has finished is followed by somebody new, and the growth of the memory is fitted by a
-line, without the first half, in which as many people come as are remembered.
+times count for so long (or until SIGTERM), whoever has finished is followed by somebody new, and the growth of the
+memory is fitted by a line, without the first half, in which as many people come as are remembered.
 
 With ``--finish`` people do finish, so many at a time: each answers twelve questions (and practice, attention checks and
 repeats), reading for a mean of ``--think`` seconds, waits for the others at the last one, and all post it together.
@@ -168,22 +168,27 @@ class Crowd:
         self.errors: Counter[str] = Counter()
         self.acknowledged = 0
         self.begin = self.end = self.cpu = 0.0
-        self.memory: list[tuple[float, float]] = []  # seconds since the times count, and megabytes
+        self.memory: list[tuple[float, float, float]] = []  # seconds since the times count; megabytes, of it no files
 
     async def play(self) -> None:
         """Let everybody take part."""
         options = self._options
         self.begin = time.perf_counter() + options.arrival
         self.end = self.begin + options.seconds
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop)
         arrivals = self._rng.uniform(0, options.arrival, options.people)
         await asyncio.gather(self._watch(), *(self._stay(number, after) for number, after in enumerate(arrivals)))
 
+    def _stop(self) -> None:
+        self.end = time.perf_counter()
+        self._options.seconds = self.end - self.begin
+
     async def _watch(self) -> None:
-        """Note the CPU seconds of the servers while times count."""
+        """Note CPU seconds and memory of the servers while times count."""
         await asyncio.sleep(self.begin - time.perf_counter())
         before = self._cpu()
         while (now := time.perf_counter()) < self.end:
-            self.memory.append((now - self.begin, megabytes(self._processes)))
+            self.memory.append((now - self.begin, megabytes(self._processes), megabytes(self._processes, "Pss_Anon")))
             await asyncio.sleep(min(_SAMPLE, self.end - now))
         self.cpu = self._cpu() - before
 
@@ -228,19 +233,19 @@ class Crowd:
             self.begin <= begin < self.end for name, one in self.times.items() if name != PAGE for begin, _ in one
         )
         print(
-            f"{options.people} people: {requests / options.seconds:.0f} requests a second; servers: "
+            f"{options.people} people for {options.seconds / 60:.0f} minutes: {requests / options.seconds:.0f} "
+            "requests a second; servers: "
             f"{self.cpu / options.seconds:.2f} cores, {1000 * self.cpu / requests:.0f} ms a request"
         )
-        seconds, megabytes = np.array(self.memory).T
-        print(
-            f"Memory of the servers and their workers: {megabytes[0]:.0f} MB at first, at most {megabytes.max():.0f} MB"
-        )
+        seconds, *memory = np.array(self.memory).T
         later = seconds >= seconds[-1] / 2
-        if options.minutes and later.sum() > 2:
-            slope = 60 * np.polyfit(seconds[later], megabytes[later], 1)[0]
-            parts = [part.mean() for part in np.array_split(megabytes, min(8, len(megabytes)))]
-            said = ", ".join(f"{one:.0f}" for one in parts)
-            print(f"One part of the time after the other: {said} MB; in the second half {slope:+.2f} MB a minute")
+        for what, megabytes in zip(("Memory of the servers and their workers", "Without files"), memory, strict=True):
+            print(f"{what}: {megabytes[0]:.0f} MB at first, at most {megabytes.max():.0f} MB")
+            if options.minutes and later.sum() > 2:
+                slope = 60 * np.polyfit(seconds[later], megabytes[later], 1)[0]
+                parts = [part.mean() for part in np.array_split(megabytes, min(8, len(megabytes)))]
+                said = ", ".join(f"{one:.0f}" for one in parts)
+                print(f"One part of the time after the other: {said} MB; in the second half {slope:+.2f} MB a minute")
 
 
 async def arrive(browser: Browser, name: str, think: Callable[[], Awaitable[None]]) -> None:
@@ -413,13 +418,16 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def megabytes(pids: list[int]) -> float:
-    """Memory of processes and of those that they have started; what they share is counted once."""
+def megabytes(pids: list[int], kind: str = "Pss") -> float:
+    """Memory of processes and of those that they have started; what they share is counted once.
+
+    "Pss" counts mapped files too, of which other programs may share some; "Pss_Anon" doesn't.
+    """
     total = 0
     for one in [one for pid in pids for one in family(pid)]:
         with suppress(OSError):  # it has ended
             lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            total += sum(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
     return total * 1024 / 1e6
 
 

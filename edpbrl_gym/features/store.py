@@ -140,6 +140,73 @@ def _give_back(rows: NDArray[np.float32]) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+class _Index:
+    """Where the row of a key is: ``block << 32 | row``.
+
+    What a server has met only grows, so most keys are in sorted arrays, at 24 bytes each; a dictionary takes eight
+    times as much, and has those that came last.
+    """
+
+    MOST_RECENT = 32768
+    FEW = 1024  # keys that the dictionary takes
+
+    def __init__(self) -> None:
+        self._recent: dict[bytes, int] = {}
+        self._keys = np.empty(0, f"S{KEY_BYTES}")  # sorted, each once
+        self._places = np.empty(0, np.int64)
+        self._new: list[tuple[NDArray[Any], NDArray[np.int64]]] = []  # for the arrays
+
+    def __len__(self) -> int:
+        self._sort()
+        return len(self._keys) + int((self._sorted(_joined(self._recent)) < 0).sum())
+
+    def put(self, keys: Sequence[bytes], block: int, first: int = 0) -> None:
+        """Keys of consecutive rows of a block, from the ``first`` on."""
+        start = (block << 32) + first
+        if block and len(keys) >= self.FEW:
+            self._new.append((_joined(keys), np.arange(start, start + len(keys))))
+        else:
+            self._recent.update(zip(keys, range(start, start + len(keys)), strict=True))
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Forget keys in the dictionary, which have other places now."""
+        for key in keys:
+            self._recent.pop(key, None)
+
+    def find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
+        """The places of keys, (n,); -1: there is none."""
+        self._sort()
+        places = self._sorted(_joined(keys))
+        for number in np.flatnonzero(places < 0).tolist():
+            places[number] = self._recent.get(keys[number], -1)
+        return places
+
+    def _sorted(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Places of those in the arrays."""
+        if not len(self._keys):
+            return np.full(len(keys), -1)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, self._places[at], -1)
+
+    def _sort(self) -> None:
+        if len(self._recent) > self.MOST_RECENT:
+            moved = {key: place for key, place in self._recent.items() if place >> 32}  # block 0 is let go later
+            self._new.append((_joined(moved), np.array(list(moved.values()), np.int64)))
+            self.forget(moved)
+        if not self._new:
+            return
+        keys, places = (np.concatenate(parts) for parts in zip((self._keys, self._places), *self._new, strict=True))
+        self._new = []
+        order = np.argsort(keys, kind="stable")
+        keys, places = keys[order], places[order]
+        is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+        self._keys, self._places = keys[is_first], places[is_first]
+
+
+def _joined(keys: Iterable[bytes]) -> NDArray[Any]:
+    return np.frombuffer(b"".join(keys), f"S{KEY_BYTES}")
+
+
 class EmbeddingStore:
     """The rows of one encoder on disk: shards in ``<folder>/<fingerprint>``, one index in memory.
 
@@ -156,7 +223,7 @@ class EmbeddingStore:
         self.folder = folder / fingerprint
         self.fingerprint = fingerprint
         self.dimension = dimension
-        self._index: dict[bytes, tuple[int, int]] = {}  # key -> (block, row)
+        self._index = _Index()
         self._blocks: list[NDArray[np.float32]] = [np.empty((0, dimension), np.float32)]  # block 0: this process's
         self._own_keys: list[bytes] = []
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
@@ -168,8 +235,9 @@ class EmbeddingStore:
     def __len__(self) -> int:
         return len(self._index)
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._index
+    def has(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Which keys have rows, (n,)."""
+        return self._index.find(keys) >= 0
 
     def refresh(self) -> list[tuple[Path, int]]:
         """Read new shards of other processes; return their paths and sizes."""
@@ -204,10 +272,10 @@ class EmbeddingStore:
         return len(rows)
 
     def _take(self, keys: NDArray[np.uint8], rows: NDArray[np.float32]) -> None:
-        packed, block = keys.tobytes(), len(self._blocks)
+        packed = keys.tobytes()
+        starts = range(0, len(packed), KEY_BYTES)
+        self._index.put([packed[start : start + KEY_BYTES] for start in starts], len(self._blocks))
         self._blocks.append(rows)
-        places = ((packed[row * KEY_BYTES : (row + 1) * KEY_BYTES], (block, row)) for row in range(len(rows)))
-        self._index.update(places)
 
     def _merge_small(self, shards: list[tuple[Path, int]]) -> None:
         """Merge the small shards of earlier processes into one if there are many; others list the folder again."""
@@ -267,7 +335,7 @@ class EmbeddingStore:
             self._blocks[0] = block = grown
         block[start:stop] = rows
         self._own_keys.extend(keys)
-        self._index.update((key, (0, start + i)) for i, key in enumerate(keys))
+        self._index.put(keys, 0, start)
         num_kept, is_full = len(self._own_shards), stop >= self.MAX_OWN_ROWS
         while num_kept and not is_full:
             _, shard_start, shard_stop = self._own_shards[num_kept - 1]
@@ -298,17 +366,21 @@ class EmbeddingStore:
             keys, rows = read_shard(path, self.fingerprint, self.dimension)
         except (FileNotFoundError, DamagedShardError):
             return  # somebody has emptied the cache
+        self._index.forget(self._own_keys)
         self._take(keys, rows)
         self._blocks[0] = np.empty((0, self.dimension), np.float32)
         self._own_keys, self._own_shards = [], []
 
     def get(self, keys: list[bytes]) -> NDArray[np.float32]:
-        """Return the rows of stored keys, shape (n, d)."""
+        """Return the rows of stored keys, shape (n, d); KeyError: one is not stored."""
         rows = np.empty((len(keys), self.dimension), np.float32)
-        places = np.array([self._index[key] for key in keys], dtype=np.int64).reshape(-1, 2)
-        for block in np.unique(places[:, 0]):
-            indices = np.flatnonzero(places[:, 0] == block)
-            rows[indices] = self._blocks[block][places[indices, 1]]
+        places = self._index.find(keys)
+        if (places < 0).any():
+            raise KeyError(keys[int(places.argmin())].hex())
+        blocks = places >> 32
+        for block in np.unique(blocks):
+            indices = np.flatnonzero(blocks == block)
+            rows[indices] = self._blocks[block][places[indices] & 0xFFFFFFFF]
             _give_back(self._blocks[block])  # else all that was ever asked stays in the memory of a server
         return rows
 
@@ -361,7 +433,13 @@ class StoredRows:
 
     def missing(self, keys: Sequence[bytes], items: Sequence[Any]) -> dict[bytes, Any]:
         """The items whose keys the store lacks, also once it has looked for what other processes wrote."""
-        found = {key: item for key, item in zip(keys, items, strict=True) if key not in self.store}
+
+        def lacking() -> dict[bytes, Any]:
+            known = self.store.has(keys)
+            return {key: item for key, item, is_there in zip(keys, items, known, strict=True) if not is_there}
+
+        found = lacking()
         if found:
             self.store.refresh()
-        return {key: item for key, item in found.items() if key not in self.store}
+            found = lacking()
+        return found

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from edpbrl_gym.features import CachedEncoder, MemoEncoder, default_cache_folder
-from edpbrl_gym.features.store import FORMAT, EmbeddingStore, read_shard, text_key, write_shard
+from edpbrl_gym.features.store import FORMAT, EmbeddingStore, _Index, read_shard, text_key, write_shard
 from tests.helpers.encoders import CountingEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -363,3 +363,48 @@ def test_what_a_long_run_has_written_and_read_again_is_not_kept_in_memory(tmp_pa
     assert len(list(store.folder.glob("shard-*"))) < 10 and len(store._shard_names) < 10
     again = EmbeddingStore(tmp_path, "f", 384)
     np.testing.assert_array_equal(again.get(keys), rows)
+
+
+KEYS = st.lists(st.integers(0, 60), min_size=1, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from(["own", "other", "let go"]), KEYS), max_size=12))
+def test_an_index_finds_what_a_dictionary_does(steps):
+    """Keys that end with zeros too, and that come again in other blocks; small limits, so that all is moved."""
+    index, expected, own, blocks = _Index(), {}, [], 0
+    index.MOST_RECENT, index.FEW = 10, 5
+
+    def key(number):
+        return bytes([number, number % 3, *[0] * 14])
+
+    for kind, numbers in steps:
+        keys = [key(number) for number in numbers]
+        if kind == "other":
+            blocks += 1
+            index.put(keys, blocks)
+            places = {one: {blocks << 32 | row} for row, one in enumerate(keys)}
+        else:
+            keys = [one for one in keys if one not in expected]
+            index.put(keys, 0, len(own))
+            places = {one: {len(own) + row} for row, one in enumerate(keys)}
+            own += keys
+        for one, place in places.items():
+            expected[one] = expected.get(one, set()) | place
+        if kind == "let go":
+            blocks += 1
+            index.forget(own)
+            index.put(own, blocks)
+            for row, one in enumerate(own):
+                expected[one] = {place for place in expected[one] if place >> 32} | {blocks << 32 | row}
+            own = []
+        asked = [key(number) for number in range(61)]
+        for one, place in zip(asked, index.find(asked).tolist(), strict=True):
+            assert place in expected.get(one, {-1})
+        assert len(index) == len(expected)
+
+
+def test_a_key_that_is_not_stored_is_an_error(tmp_path):
+    store = EmbeddingStore(tmp_path, "f", 8)
+    with pytest.raises(KeyError):
+        store.get([text_key("never seen")])
