@@ -161,15 +161,16 @@ class _Index:
         return len(self._keys) + int((self._sorted(_joined(self._recent)) < 0).sum())
 
     def put(self, keys: Sequence[bytes], block: int, first: int = 0) -> None:
-        """Keys of consecutive rows of a block, from the ``first`` on."""
+        """Keys of consecutive rows of a block, from the ``first`` on, in the place of what is known of them."""
         start = (block << 32) + first
         if block and len(keys) >= self.FEW:
             self._new.append((_joined(keys), np.arange(start, start + len(keys))))
+            self.forget(keys)
         else:
             self._recent.update(zip(keys, range(start, start + len(keys)), strict=True))
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Forget keys in the dictionary, which have other places now."""
+        """Forget what the dictionary has of keys."""
         for key in keys:
             self._recent.pop(key, None)
 
@@ -177,9 +178,14 @@ class _Index:
         """The places of keys, (n,); -1: there is none."""
         self._sort()
         places = self._sorted(_joined(keys))
-        for number in np.flatnonzero(places < 0).tolist():
-            places[number] = self._recent.get(keys[number], -1)
+        for number, key in enumerate(keys):
+            places[number] = self._recent.get(key, places[number])
         return places
+
+    def blocks(self) -> set[int]:
+        """Blocks of which a row is found."""
+        self._sort()
+        return {*np.unique(self._places >> 32).tolist(), *(place >> 32 for place in self._recent.values())}
 
     def _sorted(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Places of those in the arrays."""
@@ -199,8 +205,8 @@ class _Index:
         self._new = []
         order = np.argsort(keys, kind="stable")
         keys, places = keys[order], places[order]
-        is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-        self._keys, self._places = keys[is_first], places[is_first]
+        is_last = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
+        self._keys, self._places = keys[is_last], places[is_last]
 
 
 def _joined(keys: Iterable[bytes]) -> NDArray[Any]:
@@ -259,7 +265,18 @@ class EmbeddingStore:
                     vanished = True  # merged into a file that is newer than our listing
                 self._shard_names.add(name)
             if not vanished:
-                return [(path, size) for path, size in shards if size]
+                break
+        found = [(path, size) for path, size in shards if size]
+        if found:
+            self._drop_unused()
+        return found
+
+    def _drop_unused(self) -> None:
+        """Forget shards that others have merged into what was read now: open, their files take space on the disk."""
+        used = self._index.blocks()
+        for block in range(1, len(self._blocks)):
+            if block not in used:
+                self._blocks[block] = self._blocks[block][:0].copy()
 
     def _read(self, path: Path) -> int:
         try:

@@ -408,3 +408,18 @@ def test_a_key_that_is_not_stored_is_an_error(tmp_path):
     store = EmbeddingStore(tmp_path, "f", 8)
     with pytest.raises(KeyError):
         store.get([text_key("never seen")])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the files that are held are read from /proc")
+def test_files_that_another_process_has_merged_are_not_held(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    keys = [text_key(str(number)) for number in range(len(rows))]
+    writer, reader = EmbeddingStore(tmp_path, "f", 64), EmbeddingStore(tmp_path, "f", 64)
+    for start in range(0, len(rows), 20):
+        writer.add(keys[start : start + 20], rows[start : start + 20])
+        reader.refresh()
+        assert reader.has(keys[: start + 20]).all()
+        held = [one for one in Path("/proc/self/maps").read_text("utf-8").splitlines() if str(tmp_path) in one]
+        assert sum("(deleted)" in one for one in held) <= 3 and len(held) <= 12
+    np.testing.assert_array_equal(reader.get(keys), rows)
