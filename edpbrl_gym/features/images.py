@@ -161,7 +161,7 @@ class CachedImageEncoder(StoredRows):
             for start in range(0, len(missing), self.CHUNK):
                 chunk = dict(missing[start : start + self.CHUNK])
                 self.store.add(list(chunk), self.encoder.encode_images(list(chunk.values())))
-            return self.store.get(keys)
+            return self.stored(keys)
 
 
 def _picture_key(image: Image | PathLike[str] | str) -> bytes:

@@ -237,10 +237,10 @@ class CachedEncoder(StoredRows):
         if not checked_texts:
             return np.empty((0, self.dimension), np.float32)
         with self._lock:
-            return self.store.get(self.fill(checked_texts, progress=progress))
+            return self.stored(self.fill(checked_texts, progress=progress))
 
     def fill(self, texts: Sequence[str], *, progress: bool = False) -> list[bytes]:
-        """Encode the texts that are not in the cache; return the keys of all, with which ``store.get`` reads rows."""
+        """Encode the texts that are not in the cache; return the keys of all, for ``stored``."""
         checked_texts = check_texts(texts)
         with self._lock:
             tell_notices(self.encoder, checked_texts)  # also of those that are in the cache
@@ -287,7 +287,7 @@ def encode_to_file(
     with replacing(Path(path)) as part:
         rows = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=(len(keys), encoder.dimension))
         for start in range(0, len(keys), _BLOCK):
-            rows[start : start + _BLOCK] = encoder.store.get(keys[start : start + _BLOCK])
+            rows[start : start + _BLOCK] = encoder.stored(keys[start : start + _BLOCK])
         rows.flush()
 
 

@@ -448,6 +448,11 @@ class StoredRows:
                     ) from error
             return self._store
 
+    def stored(self, keys: list[bytes]) -> NDArray[np.float32]:
+        """The rows of stored keys, shape (n, d)."""
+        with self._lock:
+            return self.store.get(keys)
+
     def missing(self, keys: Sequence[bytes], items: Sequence[Any]) -> dict[bytes, Any]:
         """The items whose keys the store lacks, also once it has looked for what other processes wrote."""
 
