@@ -234,9 +234,10 @@ class EmbeddingStore:
         self._own_keys: list[bytes] = []
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
         self._shard_names: set[str] = set()
+        self._small: dict[Path, int] = {}  # small shards of other processes, and their rows
         self._warned = False
         sweep(self.folder)
-        self._merge_small(self.refresh())
+        self.refresh()
 
     def __len__(self) -> int:
         return len(self._index)
@@ -245,9 +246,9 @@ class EmbeddingStore:
         """Which keys have rows, (n,)."""
         return self._index.find(keys) >= 0
 
-    def refresh(self) -> list[tuple[Path, int]]:
-        """Read new shards of other processes; return their paths and sizes."""
-        shards: list[tuple[Path, int]] = []
+    def refresh(self) -> None:
+        """Read new shards of other processes; where there are many small ones, merge them, as each is an open file."""
+        shards: dict[Path, int] = {}
         while True:
             vanished = False
             try:
@@ -256,20 +257,22 @@ class EmbeddingStore:
                 if error.errno not in _DISK_FULL:
                     raise
                 self._continue_in_memory(error)
-                return []
+                return
             names = {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".safetensors")}
             for name in sorted(names - self._shard_names):
                 try:
-                    shards.append((self.folder / name, self._read(self.folder / name)))
+                    shards[self.folder / name] = self._read(self.folder / name)
                 except FileNotFoundError:
                     vanished = True  # merged into a file that is newer than our listing
                 self._shard_names.add(name)
             if not vanished:
                 break
-        found = [(path, size) for path, size in shards if size]
-        if found:
+        if any(shards.values()):
             self._drop_unused()
-        return found
+        small = {path: size for path, size in shards.items() if 0 < size < self.MAX_SHARD_ROWS // 4}
+        self._small = {path: size for path, size in self._small.items() if path.name in names} | small
+        if len(self._small) > self.MAX_SMALL_SHARDS and self._merge_small():
+            self.refresh()
 
     def _drop_unused(self) -> None:
         """Forget shards that others have merged into what was read now: open, their files take space on the disk."""
@@ -294,21 +297,20 @@ class EmbeddingStore:
         self._index.put([packed[start : start + KEY_BYTES] for start in starts], len(self._blocks))
         self._blocks.append(rows)
 
-    def _merge_small(self, shards: list[tuple[Path, int]]) -> None:
-        """Merge the small shards of earlier processes into one if there are many; others list the folder again."""
-        small = [(path, size) for path, size in shards if size < self.MAX_SHARD_ROWS // 4]
-        if len(small) <= self.MAX_SMALL_SHARDS:
-            return
+    def _merge_small(self) -> bool:
+        """Merge the small shards of other processes; others list the folder again. Return whether the disk took it."""
+        small, self._small = self._small, {}
         group: list[Path] = []
         rows = 0
-        for path, size in [*small, (None, self.MAX_SHARD_ROWS)]:  # only so many rows are in memory at a time
+        for path, size in [*small.items(), (None, self.MAX_SHARD_ROWS)]:  # only so many rows are in memory at a time
             if rows + size > self.MAX_SHARD_ROWS:
                 if len(group) > 1 and not self._merge(group):
-                    return
+                    return False
                 group, rows = [], 0
             if path is not None:
                 group.append(path)
                 rows += size
+        return True
 
     def _merge(self, paths: list[Path]) -> bool:
         """Merge shards into one; return whether the disk took it."""
@@ -322,8 +324,7 @@ class EmbeddingStore:
                 merged.setdefault(key.tobytes(), row)
         try:
             if merged:
-                shard = write_shard(self.folder, list(merged), np.stack(list(merged.values())), self.fingerprint)
-                self._shard_names.add(shard.name)
+                write_shard(self.folder, list(merged), np.stack(list(merged.values())), self.fingerprint)
         except OSError as error:
             self._continue_in_memory(error)  # keep the small shards
             return False

@@ -423,3 +423,20 @@ def test_files_that_another_process_has_merged_are_not_held(tmp_path):
         held = [one for one in Path("/proc/self/maps").read_text("utf-8").splitlines() if str(tmp_path) in one]
         assert sum("(deleted)" in one for one in held) <= 3 and len(held) <= 12
     np.testing.assert_array_equal(reader.get(keys), rows)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are read from /proc")
+def test_a_process_that_stays_merges_what_many_short_ones_leave(tmp_path):
+    """A study's server: whoever finishes has a process of their own, which leaves a few small files."""
+    rows = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    keys = [text_key(str(number)) for number in range(len(rows))]
+    stays = EmbeddingStore(tmp_path, "f", 16)
+    for start in range(0, len(rows), 10):
+        write_shard(stays.folder, keys[start : start + 10], rows[start : start + 10], "f")
+        stays.refresh()
+        assert stays.has(keys[: start + 10]).all()
+        held = Path("/proc/self/maps").read_text(encoding="utf-8").count(f"{tmp_path}/")
+        assert held <= EmbeddingStore.MAX_SMALL_SHARDS + 2 and len(shards(tmp_path)) <= held + 1
+    np.testing.assert_array_equal(stays.get(keys), rows)
+    np.testing.assert_array_equal(EmbeddingStore(tmp_path, "f", 16).get(keys), rows)
