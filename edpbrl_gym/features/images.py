@@ -23,9 +23,8 @@ from edpbrl_gym.features.base import (
     normalise,
 )
 from edpbrl_gym.features.clip import open_clip_model
-from edpbrl_gym.features.key_index import KEY_BYTES
 from edpbrl_gym.features.loading import is_own_encoder
-from edpbrl_gym.features.store import StoredRows
+from edpbrl_gym.features.store import KEY_BYTES, StoredRows
 
 if TYPE_CHECKING:
     from PIL.Image import Image

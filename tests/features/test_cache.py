@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from edpbrl_gym.features import CachedEncoder, MemoEncoder, default_cache_folder
-from edpbrl_gym.features.key_index import KeyIndex
-from edpbrl_gym.features.store import FORMAT, EmbeddingStore, read_shard, text_key, write_shard
+from edpbrl_gym.features.store import FORMAT, EmbeddingStore, _Index, read_shard, text_key, write_shard
 from tests.helpers.encoders import CountingEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -373,7 +372,7 @@ KEYS = st.lists(st.integers(0, 60), min_size=1, unique=True)
 @given(steps=st.lists(st.tuples(st.sampled_from(["own", "other", "let go"]), KEYS), max_size=12))
 def test_an_index_finds_what_a_dictionary_does(steps):
     """Keys that end with zeros too, and that come again in other blocks; small limits, so that all is moved."""
-    index, expected, own, blocks = KeyIndex(), {}, [], 0
+    index, expected, own, blocks = _Index(), {}, [], 0
     index.MOST_RECENT, index.FEW = 10, 5
 
     def key(number):
