@@ -173,6 +173,24 @@ def test_the_spss_syntax_names_every_column_with_room_for_its_texts(export):
     assert " ".join(f"feature_{place}" for place in range(1, 11)) in syntax
 
 
+def test_the_spss_syntax_reads_and_keeps_what_the_other_scripts_do(export, tmp_path):
+    """By PSPP, which reads the syntax of SPSS up to its last command: it has no COXREG."""
+    pspp = shutil.which("pspp")
+    if pspp is None:
+        pytest.skip("there is no pspp")
+    out = shutil.copytree(export, tmp_path / "out")
+    syntax = (out / "logit.sps").read_text(encoding="utf-8").replace("'C:\\export'", f"'{out}'")
+    read = syntax.rpartition("COXREG")[0] + "SAVE TRANSLATE /OUTFILE='kept.csv' /TYPE=CSV /FIELDNAMES.\n"
+    done = subprocess.run([pspp, "--syntax=compatible", "-"], input=read, capture_output=True, text=True, cwd=out)
+    assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
+    kept, rows = pandas.read_csv(out / "kept.csv"), pandas.read_csv(out / "options.csv")
+    rows = rows[(rows.counts == 1) & (rows.status == "finished") & (rows.excluded == 0)]
+    rows = rows[rows.groupby("question").chosen.transform("sum") == 1]
+    assert kept.text.tolist() == rows.text.tolist() and kept.participant.tolist() == rows.participant.tolist()
+    assert np.allclose(kept.filter(like="feature_"), rows.filter(like="feature_"))
+    assert (kept.time == 2 - rows.chosen.to_numpy()).all()
+
+
 def test_the_spss_syntax_recodes_tokens_which_it_would_cut(tmp_path):
     rows = [{"question": 1, "token_1": "a red bicycle", "token_2": "é" * 9}]
     columns = [
