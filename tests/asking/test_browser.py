@@ -16,28 +16,11 @@ from edpbrl_gym.pictures.pool import prompt_pool
 from edpbrl_gym.vocabulary import load_vocabulary
 from tests.helpers import browser as browsers
 from tests.helpers.asking import Asking, Guest
-from tests.helpers.browser import PHONE
+from tests.helpers.browser import PHONE, problems
 from tests.helpers.painted import Painted
 from tests.helpers.terminals import told
 
 pytestmark = pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())
-
-
-def problems(page, *, phone=True):
-    """What axe finds, in light and dark, and on a phone; and whether the page is wider than that."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found, size = [], page.viewport_size
-    for colours, viewport in (("light", size), ("dark", size), ("light", PHONE["viewport"] if phone else size)):
-        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
-        page.set_viewport_size(viewport)
-        for one in Axe().run(page).response["violations"]:
-            found.append((page.url, colours, one["id"], [node["html"][:200] for node in one["nodes"]]))
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            found.append((page.url, viewport, "wider than the window"))
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size(size)
-    return found
 
 
 def told_when(out, count):

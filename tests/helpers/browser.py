@@ -60,6 +60,31 @@ def chromium() -> Iterator[Any]:
             browser.close()
 
 
+def violations(page: Any) -> list[tuple[str, list[str]]]:
+    """What axe finds wrong with a page as it is: the rule, and where."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(Axe().axe_script)
+    run = "() => axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations)"
+    return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in page.evaluate(run)]
+
+
+def problems(page: Any, *, phone: bool = True) -> list[tuple[Any, ...]]:
+    """What axe finds, in light and dark, and on a phone; and whether the page is wider than that."""
+    found: list[tuple[Any, ...]] = []
+    size = page.viewport_size
+    for colours, viewport in (("light", size), ("dark", size), ("light", PHONE["viewport"] if phone else size)):
+        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+        page.set_viewport_size(viewport)
+        found += [(page.url, colours, viewport["width"], *one) for one in violations(page)]
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append((page.url, viewport["width"], "wider than the window"))
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(size)
+    return found
+
+
 class Reader:
     """A participant in front of a browser.
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from edpbrl_gym.personalize.keeping import PagePrompt, PageWords, write_page
-from tests.helpers.browser import PHONE, Reader, missing
+from tests.helpers.browser import PHONE, Reader, missing, violations
 
 NASTY = "<script>alert(1)</script>, \"'quoted'\" & {{brace}} </style> -->"
 PROMPTS = [f"a lighthouse, {NASTY}", "a lighthouse, gouache, gold", "منارة على جرف"]
@@ -40,8 +40,6 @@ def page(tmp_path_factory):
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_in_a_browser_it_needs_nothing_else_and_everything_works(browser, page):
-    from axe_playwright_python.sync_playwright import Axe
-
     looks = [("light", {"viewport": {"width": 1280, "height": 800}}), ("dark", PHONE)]
     for colours, options in looks:
         reader = Reader(browser, page.as_uri(), color_scheme=colours, **options)
@@ -52,8 +50,7 @@ def test_in_a_browser_it_needs_nothing_else_and_everything_works(browser, page):
         assert reader.page.locator(".prompt").all_text_contents() == PROMPTS
         assert reader.page.locator("h1").text_content() == f"a lighthouse {NASTY}"
         assert reader.page.eval_on_selector_all("img", "all => all.every(one => one.naturalWidth > 0)")
-        found = Axe().run(reader.page).response["violations"]
-        assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+        assert violations(reader.page) == []
         wide = reader.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide
         reader.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -14,7 +14,7 @@ from edpbrl_gym.study.pictures import Pictures
 from edpbrl_gym.study.tables import participants
 from edpbrl_gym.study.web.preview import preview_address
 from tests.helpers import browser as browsers
-from tests.helpers.browser import PHONE, Reader
+from tests.helpers.browser import PHONE, Reader, problems
 from tests.helpers.picture_files import encoded, made_picture
 from tests.helpers.studies import CHECKED, SMALL
 from tests.helpers.study_server import listening
@@ -127,24 +127,6 @@ def look(serve, browser):
         if drawn is not None:
             drawn.close()
         assert [one for one in reader.complaints if "Failed to load resource" not in one] == []
-
-
-def problems(page):
-    """What axe finds, in light, dark and on a phone."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    axe, found = Axe(), []
-    size = page.viewport_size
-    for colours, viewport in (("light", size), ("dark", size), ("light", PHONE["viewport"])):
-        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
-        page.set_viewport_size(viewport)
-        for one in axe.run(page).response["violations"]:
-            found.append(
-                (page.url, colours, viewport["width"], one["id"], [node["html"][:200] for node in one["nodes"]])
-            )
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size(size)
-    return found
 
 
 def fits(page):
