@@ -74,7 +74,7 @@ def problems(page: Any, *, phone: bool = True) -> list[tuple[Any, ...]]:
     """What axe finds, in light and dark, and on a phone; and whether the page is wider than that."""
     found: list[tuple[Any, ...]] = []
     size = page.viewport_size
-    for colours, viewport in (("light", size), ("dark", size), ("light", PHONE["viewport"] if phone else size)):
+    for colours, viewport in [("light", size), ("dark", size)] + [("light", PHONE["viewport"])] * phone:
         page.emulate_media(color_scheme=colours, reduced_motion="reduce")
         page.set_viewport_size(viewport)
         found += [(page.url, colours, viewport["width"], *one) for one in violations(page)]

@@ -181,7 +181,8 @@ def test_the_spss_syntax_reads_and_keeps_what_the_other_scripts_do(export, tmp_p
     out = shutil.copytree(export, tmp_path / "out")
     syntax = (out / "logit.sps").read_text(encoding="utf-8").replace("'C:\\export'", f"'{out}'")
     read = syntax.rpartition("COXREG")[0] + "SAVE TRANSLATE /OUTFILE='kept.csv' /TYPE=CSV /FIELDNAMES.\n"
-    done = subprocess.run([pspp, "--syntax=compatible", "-"], input=read, capture_output=True, text=True, cwd=out)
+    command = [pspp, "--syntax=compatible", "-"]
+    done = subprocess.run(command, input=read, capture_output=True, text=True, cwd=out, timeout=300)
     assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
     kept, rows = pandas.read_csv(out / "kept.csv"), pandas.read_csv(out / "options.csv")
     rows = rows[(rows.counts == 1) & (rows.status == "finished") & (rows.excluded == 0)]
