@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +43,7 @@ __all__ = [
 _Kept = TypeVar("_Kept")
 
 _SMALL_PART = 10  # the small step adds at most one new answer for every ten known ones
+_starts: WeakKeyDictionary[TastePrior, Posterior] = WeakKeyDictionary()  # all trackers of a prior share its start
 
 
 class TrackedPlanner(Planner):
@@ -105,7 +107,7 @@ class TasteTracker:
         num_options: int,
         memory: int | None = None,
     ) -> None:
-        self.start = prior.start()
+        self.start = _start(prior)
         self.prior, self.model, self.num_options, self.memory = prior, model, num_options, memory
         self.dimension = self.start.dimension
         self.reset()
@@ -118,7 +120,7 @@ class TasteTracker:
         self._used = 0  # answers in ``planned``
         self._planned: Posterior | None = None
         self._fits: dict[int, Fit] = {}  # the last ones, by the number of answers
-        self._bases: dict[int, Posterior] = {}  # the last posteriors of fits to plan with, likewise
+        self._bases: dict[int, Posterior] = {}  # the last posterior of a fit to plan with, likewise
         self._told: dict[int, Terms] = {}  # and answers with the format's own parameters put in
 
     def state(self) -> dict[str, Any]:
@@ -225,9 +227,11 @@ class TasteTracker:
 
     def _base(self, count: int) -> Posterior:
         """The posterior to plan with by the fit of the first ``count`` answers."""
-        if count not in self._bases:
-            self._bases = _with_newest(self._bases, count, self._computed_base(count))
-        return self._bases[count]
+        base = self._bases.get(count)
+        if base is None:
+            base = self._computed_base(count)
+            self._bases = {count: base}  # megabytes: the one before is needed only to go back, and then made again
+        return base
 
     @one_blas_thread()
     def _computed_base(self, count: int) -> Posterior:
@@ -291,6 +295,12 @@ class ExactTaste(TasteTracker):
         if not fit.estimate.converged:
             raise ValueError(f"Expected an estimate that converges, got {fit.estimate.reason}; use a stronger prior")
         return fit
+
+
+def _start(prior: TastePrior) -> Posterior:
+    if prior not in _starts:
+        _starts[prior] = prior.start()
+    return _starts[prior]
 
 
 def _with_newest(known: dict[int, _Kept], count: int, new: _Kept) -> dict[int, _Kept]:

@@ -23,7 +23,7 @@ from edpbrl_gym.study.records import History, Participant
 
 __all__ = ["Visit", "Visits"]
 
-_MOST = 64  # visits in memory; with an adaptive planner and 384 features one takes 10 to 25 MB
+_MOST = 128  # visits in memory; with an adaptive planner and 384 features one takes 5 to 10 MB
 _IDLE = 600.0  # seconds without a request after which a visit is let go
 
 
