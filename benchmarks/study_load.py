@@ -237,6 +237,10 @@ class Crowd:
             "requests a second; servers: "
             f"{self.cpu / options.seconds:.2f} cores, {1000 * self.cpu / requests:.0f} ms a request"
         )
+        if options.minutes:
+            waits = [span for begin, span in sorted(self.times[PAGE]) if self.begin <= begin < self.end]
+            said = ", ".join(f"{1000 * np.percentile(part, 95):.0f}" for part in np.array_split(waits, 8) if len(part))
+            print(f"One eighth of the pages after the other, 95%: {said} ms")
         seconds, *memory = np.array(self.memory).T
         later = seconds >= seconds[-1] / 2
         for what, megabytes in zip(("Memory of the servers and their workers", "Without files"), memory, strict=True):

@@ -144,7 +144,8 @@ class _Legal:
 
     def __init__(self, rules: TokenRules, num_options: int) -> None:
         self._rules, self._num_options = rules, num_options
-        self._few = rules.with_repeats() if min(rules.sizes) < num_options else rules  # for steps of fewer than K tokens
+        # for steps with fewer than K tokens, if there are any: making the rules takes milliseconds
+        self._few = rules.with_repeats() if min(rules.sizes) < num_options else rules
 
     def __call__(self, step: int, lane: int, prompts: NDArray[np.int64]) -> Booleans:
         """Allowed tokens of a step, given all other known tokens (K, H), -1 where unknown."""

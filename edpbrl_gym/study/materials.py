@@ -22,8 +22,10 @@ from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.estimation.other_texts import OtherTexts, other_texts
 from edpbrl_gym.estimation.priors import PRIORS, default_prior, load_prior, make_prior, prior_or_words
 from edpbrl_gym.estimation.taste_prior import TastePrior
+from edpbrl_gym.estimation.variational import normal_points
 from edpbrl_gym.features import TextEncoder, as_encoder, blocks_of, embed_tokens, load_encoder, load_image_encoder
 from edpbrl_gym.features.loading import picture_parts
+from edpbrl_gym.features.store import StoredRows
 from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.pictures import load_pictures
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
@@ -110,7 +112,7 @@ class Materials:
         else:
             self.vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
         encoder = encoder or load_encoder(spec, drawn=drawn)
-        self._blocks = blocks_of(encoder)
+        self._blocks, self._cache = blocks_of(encoder), encoder if isinstance(encoder, StoredRows) else None
         self.encoder: TextEncoder = _SharedEncoder(encoder)
         self.model: AnswerFormat = config.questions.answers
         self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
@@ -164,6 +166,20 @@ class Materials:
             )
         made: ItemsPrior = self.once("items", lambda: ItemsPrior(self.tokens, blocks=self._blocks or None))
         return made
+
+    @property
+    def embeds(self) -> bool:
+        """Whether options are texts that are embedded when they are asked about, into a cache that processes share."""
+        return self._cache is not None and self.vocabulary.horizon > 1 and self.config.questions.feedback != "state"
+
+    def load(self) -> None:
+        """Load what takes seconds and is needed once people answer, so that processes that are forked later share it.
+
+        That is the model that embeds options, and what a learnt taste is drawn with.
+        """
+        normal_points(1)
+        if self._cache is not None and self.embeds:
+            self._cache.encoder.encode(list(self.vocabulary.tokens[0][:1]))
 
     @property
     def per_episode(self) -> int:

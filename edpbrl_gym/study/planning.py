@@ -26,7 +26,7 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import OF_STUDY, Arm
 from edpbrl_gym.study.materials import Materials, PriorityLock
-from edpbrl_gym.study.records import History, NotReadyError, Participant
+from edpbrl_gym.study.records import History, NotReadyError, Participant, StoredQuestion
 from edpbrl_gym.study.style import Style, make_style
 from edpbrl_gym.study.visits import Visit, Visits
 from edpbrl_gym.workers.forked import ForkedWorker, Nursery, NurseryGoneError, WorkerDiedError, can_fork
@@ -87,6 +87,9 @@ class Planning:
         """How sure the session is."""
         return visit.session(history).progress()
 
+    def embed(self, question: StoredQuestion) -> None:
+        """Embed the options of a question that is read, where another process can; else ``think`` does."""
+
     def think(self, visit: Visit, history: History) -> None:
         """Compute ahead while the last question is read."""
         session = visit.session(history)
@@ -113,10 +116,10 @@ class Planning:
 
 
 class _Place:
-    """The place of a worker; there is one when somebody has asked for it."""
+    """The place of a worker; there is one when somebody has asked for it. A nice one lets others go first."""
 
-    def __init__(self) -> None:
-        self.turn = PriorityLock()
+    def __init__(self, *, nice: bool = False) -> None:
+        self.nice, self.turn = nice, PriorityLock()
         self.worker: ForkedWorker | None = None
         self.gone: set[int] = set()  # participants whose sessions it may forget
 
@@ -136,9 +139,13 @@ class WorkerPlanning(Planning):
         for arm in materials.config.arms:
             kind_of(arm).prepare(arm, materials)  # once, for all workers
         self.workers, self.threads = count, 2 * count
-        self._nursery = Nursery(partial(_Handler, materials))
-        self._places = [_Place() for _ in range(count)]
+        self._nursery = Nursery(partial(_Handler, materials), materials.load)
+        self._places, self._embedding = [_Place() for _ in range(count)], _Place(nice=True)
         self._lock = threading.Lock()
+
+    @property
+    def _all(self) -> list[_Place]:
+        return [*self._places, self._embedding]
 
     def _place(self, participant: Participant) -> _Place:
         return self._places[participant.id % self.workers]
@@ -156,6 +163,12 @@ class WorkerPlanning(Planning):
         found: Progress = self._ask("progress", visit, history)
         return found
 
+    def embed(self, question: StoredQuestion) -> None:
+        """In a process that lets those go first who choose questions, and finds the rows in the cache."""
+        if self._materials.embeds:
+            with self._embedding.turn.held(0):
+                self._tried(partial(self._asked, self._embedding, ("embed", question.texts)), lambda: None)
+
     def think(self, visit: Visit, history: History) -> None:
         self._ask("think", visit, history)
 
@@ -164,22 +177,25 @@ class WorkerPlanning(Planning):
         place, normal = self._place(visit.participant), [one for one in history if one[0].kind == "normal"]
 
         def ask() -> Any:
-            if place.worker is None:
-                place.worker = self._nursery.worker()
             with self._lock:
                 gone, place.gone = place.gone, set()
-            try:
-                answer = place.worker.call((kind, visit.participant, normal, gone), patience=_PATIENCE)
-                if isinstance(answer, str):
-                    assert answer == _WANTED
-                    others = self._others(visit.start())
-                    answer = place.worker.call((kind, visit.participant, normal, others), patience=_PATIENCE)
-            except WorkerDiedError:
-                place.worker = None
-                raise
+            answer = self._asked(place, (kind, visit.participant, normal, gone))
+            if isinstance(answer, str):
+                assert answer == _WANTED
+                answer = self._asked(place, (kind, visit.participant, normal, self._others(visit.start())))
             return answer
 
         return self._tried(ask, partial(getattr(super(), kind), visit, history))
+
+    def _asked(self, place: _Place, request: tuple[Any, ...]) -> Any:
+        """What the worker of a place answers, a new one if there is none."""
+        if place.worker is None:
+            place.worker = self._nursery.worker(nice=place.nice)
+        try:
+            return place.worker.call(request, patience=_PATIENCE)
+        except WorkerDiedError:
+            place.worker = None
+            raise
 
     def _tried(self, ask: Callable[[], Any], here: Callable[[], Any]) -> Any:
         """What workers are asked for, or what this process computes where there is none to be had."""
@@ -221,10 +237,10 @@ class WorkerPlanning(Planning):
                 place.gone.add(participant.id)
 
     def pids(self) -> list[int]:
-        return [self._nursery.pid, *(one.worker.pid for one in self._places if one.worker is not None)]
+        return [self._nursery.pid, *(one.worker.pid for one in self._all if one.worker is not None)]
 
     def close(self) -> None:
-        for place in self._places:
+        for place in self._all:
             if place.worker is not None:
                 place.worker.close()
         self._nursery.close()
@@ -239,7 +255,10 @@ class _Handler:
         self._visits = Visits(lambda one: Visit(materials, one, arms[one.arm]))
         self._priors: OrderedDict[str, ItemsPrior] = OrderedDict()
 
-    def __call__(self, request: tuple[str, Participant, History, Any]) -> Any:
+    def __call__(self, request: tuple[Any, ...]) -> Any:
+        if request[0] == "embed":
+            self._materials.encoder.encode(request[1])  # into the cache
+            return None
         kind, participant, history, more = request
         if kind == "style":
             arm, others = more

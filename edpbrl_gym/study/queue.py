@@ -134,6 +134,7 @@ class StudyQueue:
         materials.rest_on(store)
         self._fitting = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-crowd")
         self._pool = ThreadPoolExecutor(self.planning.threads, thread_name_prefix="edpbrl-study")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="edpbrl-ahead")
         self._queued: set[tuple[Callable[[Participant], object], int]] = set()  # for a thread of the pool
         self._lock = threading.Lock()
         asking = hashlib.sha256(json.dumps(
@@ -157,6 +158,7 @@ class StudyQueue:
         """Wait for the worker threads; the store stays open."""
         self.resources.close()
         self._pool.shutdown(cancel_futures=True)
+        self._ahead.shutdown(cancel_futures=True)
         self._fitting.shutdown(cancel_futures=True)
         self._styles.close()
 
@@ -253,9 +255,8 @@ class StudyQueue:
 
     def next_question(self, participant: Participant) -> StoredQuestion | None:
         """The question that waits for an answer, a new one if there is none; None at the end."""
-        current, history = self.store.situation(participant.code)
+        current, question = self.store.waiting(participant.code)
         _asking(current)
-        question = _waiting(history)
         if question is None:
             question = self._prepare(participant)
         while question is not None and question.shown_at is None:
@@ -268,7 +269,7 @@ class StudyQueue:
         if question is None:
             return None
         if question.kind == "normal" and self._kind(participant).thinks(self._arms[participant.arm]):
-            self._work(self._think, participant)
+            self._work(self._embed, participant)
         return question
 
     def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
@@ -278,7 +279,7 @@ class StudyQueue:
         if response.kind not in kinds:
             raise ValueError(f"Expected an answer of the kind {' or '.join(kinds)}, got {response.kind}")
         if self.pictures is not None:  # of what nobody could see nothing is told
-            asked = _waiting(self.store.situation(participant.code)[1])
+            asked = self.store.waiting(participant.code)[1]
             if asked and asked.key == key and asked.expected is None and any(map(self.pictures.refused, asked.texts)):
                 response = Response.skip()
         receipt = self.store.answer(participant.id, key, response, timing)
@@ -322,6 +323,9 @@ class StudyQueue:
     def _prepare_once(self, participant: Participant) -> StoredQuestion | None:
         visit = self._visits.of(participant)
         with visit.lock:
+            waiting = self.store.waiting(participant.code)[1]
+            if waiting is not None:
+                return waiting
             current, history = self.store.situation(participant.code)
             waiting, status = _waiting(history), current.status
             if waiting is not None:
@@ -412,6 +416,13 @@ class StudyQueue:
             self.pictures.ahead(question.texts)
         return question
 
+    def _embed(self, participant: Participant) -> None:
+        """Let the options that are read be embedded, which nobody waits for, and then the planner work ahead."""
+        question = self.store.waiting(participant.code)[1]
+        if question is not None and question.kind == "normal":  # otherwise it is answered already
+            self.planning.embed(question)
+            self._work(self._think, participant)
+
     def _think(self, participant: Participant) -> None:
         """Let the planner work ahead while the question is read, unless somebody waits for a question."""
         visit = self._visits.of(participant)
@@ -464,7 +475,7 @@ class StudyQueue:
             work(participant)
 
         try:
-            future = self._pool.submit(begin)
+            future = (self._ahead if work == self._embed else self._pool).submit(begin)
         except RuntimeError:  # closed in the meantime: the answer is stored, and the next server goes on
             return
         future.add_done_callback(_report)

@@ -34,6 +34,7 @@ __all__ = [
     "history_of",
     "is_answered",
     "last_crowd",
+    "last_question",
     "live_questions",
     "locked",
     "now",
@@ -98,6 +99,12 @@ def live_questions(connection: Connection, participant: int) -> list[Any]:
     """The questions that were not taken back, in order."""
     live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
     return list(connection.execute(live.order_by(questions.c.number)).all())
+
+
+def last_question(connection: Connection, participant: int) -> Any:
+    """The last of them, of which there are one more than its number; None: there is none."""
+    live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
+    return connection.execute(live.order_by(questions.c.number.desc()).limit(1)).first()
 
 
 def is_answered(connection: Connection, question: int) -> bool:

@@ -42,6 +42,7 @@ from edpbrl_gym.study.rows import (
     history_of,
     is_answered,
     last_crowd,
+    last_question,
     live_questions,
     locked,
     now,
@@ -208,6 +209,17 @@ class Store:
             row = by_code(connection, code)
             return participant_of(row), history_of(connection, row.id)
 
+    def waiting(self, code: str) -> tuple[Participant, StoredQuestion | None]:
+        """The participant with a public code, and the question that waits for an answer, as ``situation`` says.
+
+        Much of a history takes milliseconds to read, so whoever needs no more of it asks for this.
+        """
+        with self.database.reading() as connection:
+            row = by_code(connection, code)
+            last = last_question(connection, row.id)
+            waits = last is not None and not is_answered(connection, last.id)
+            return participant_of(row), question_of(last) if waits else None
+
     def participants(self) -> list[Participant]:
         with self.database.reading() as connection:
             rows = connection.execute(select(participants).order_by(participants.c.number)).all()
@@ -318,6 +330,16 @@ class Store:
         with self.database.reading() as connection:
             return history_of(connection, participant)
 
+    def answered(self, participant: int) -> int:
+        """Number of answers of a participant, without those taken back."""
+        query = (
+            select(func.count())
+            .select_from(answers.join(questions, questions.c.id == answers.c.question))
+            .where(answers.c.participant == participant, questions.c.struck_by.is_(None))
+        )
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def last_key(self, participant: int) -> str | None:
         """Key of the last answer, which can be taken back; None: there is none, or an oracle has read it."""
         query = (
@@ -351,14 +373,15 @@ class Store:
         """
         with self.database.writing() as connection:
             locked(connection, participant)
-            rows = live_questions(connection, participant)
-            waiting = bool(rows) and not is_answered(connection, rows[-1].id)
-            if waiting and number == len(rows) - 1:
-                return question_of(rows[-1])
-            if waiting or number != len(rows):
+            last = last_question(connection, participant)
+            count = 0 if last is None else last.number + 1
+            waiting = last is not None and not is_answered(connection, last.id)
+            if waiting and number == count - 1:
+                return question_of(last)
+            if waiting or number != count:
                 raise HistoryChangedError(
                     f"Expected the next question of participant {participant}, all before it answered, got question "
-                    f"{number} of {len(rows)}{', the last of which waits' if waiting else ''}"
+                    f"{number} of {count}{', the last of which waits' if waiting else ''}"
                 )
             row = {
                 **{"number": number, "kind": kind, "tokens": tokens, "texts": texts, "positions": positions},

@@ -86,12 +86,14 @@ class Nursery:
 
     Args:
         make: Makes the handler of requests, in the new process.
+        prepare: Called in the first process, before it forks others, which then share what it loads. What fails there
+            fails again where it is needed.
 
     Raises:
         ValueError: Processes can't be forked from this one.
     """
 
-    def __init__(self, make: Callable[[], Handler]) -> None:
+    def __init__(self, make: Callable[[], Handler], prepare: Callable[[], object] = lambda: None) -> None:
         if not can_fork():
             raise ValueError("Expected Linux and no GPU for worker processes, got another system or a GPU")
         self._control, theirs = socket.socketpair()
@@ -101,6 +103,8 @@ class Nursery:
         if self.pid == 0:
             try:
                 _become(theirs.fileno())
+                with suppress(Exception), one_thread():  # of which a pool would be lost with the fork
+                    prepare()
                 _fork_on_request(theirs, make)
             finally:
                 os._exit(0)

@@ -22,6 +22,7 @@ if sys.platform != "linux":
     pytest.skip("worker processes are forked on Linux", allow_module_level=True)
 
 from edpbrl_gym._threads import give_back
+from edpbrl_gym.features.loading import CachedEncoder
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study import planning
 from edpbrl_gym.study.config_reading import read_config
@@ -222,6 +223,44 @@ def test_a_worker_raises_what_the_handler_raises_and_one_that_hangs_is_killed():
         assert nursery.worker(nice=True).call(5, patience=60) == 10
     finally:
         nursery.close()
+
+
+class _Noting:
+    """An encoder that writes to a file what it embeds, in which process, and how many others that lets go first."""
+
+    def __init__(self, path):
+        self._path, self._encoder = path, CountingEncoder()
+        self.name, self.dimension, self.fingerprint = "noting", self._encoder.dimension, self._encoder.fingerprint
+
+    def encode(self, texts, *, progress=False):
+        with open(self._path, "a") as file:
+            file.writelines(f"{os.getpid()}\t{os.nice(0)}\t{text}\n" for text in texts)
+        return self._encoder.encode(texts)
+
+    def noted(self):
+        """Process, priority and text of each that was embedded."""
+        rows = [line.split("\t") for line in self._path.read_text().splitlines()]
+        return [(int(pid), int(nice), text) for pid, nice, text in rows]
+
+
+def test_options_that_are_read_are_embedded_where_nobody_waits_for_it(study, tmp_path):
+    encoder = _Noting(tmp_path / "noted")
+    text = SMALL.partition('[[arms]]\nname = "random"')[0]
+    one = study(write_study(tmp_path / "study", text), 1, CachedEncoder(encoder, tmp_path / "cache"))
+    person = one.queue.consent(one.queue.enrol({"PROLIFIC_PID": "one"}))
+    known, asked = {text for _, _, text in encoder.noted()}, set()  # what a prior is fitted to, before workers begin
+    while question := one.queue.next_question(person):
+        if question.kind == "normal":
+            asked |= {*question.texts} - known
+            end = time.monotonic() + 60
+            while not asked <= {text for _, _, text in encoder.noted()}:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        one.queue.answer(person, question.key, Response.best(question.expected or 0))
+    one.style(person)
+    embedded = [(pid, nice, text) for pid, nice, text in encoder.noted() if text in asked]
+    assert len(asked) > 6 and len(embedded) == len(asked)  # each once, as processes share the cache
+    assert all(pid != os.getpid() and nice > 0 for pid, nice, _ in embedded)
 
 
 class _Wide:

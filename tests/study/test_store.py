@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -98,6 +99,30 @@ def test_undo_adds_and_deletes_nothing(store):
     assert [question.struck for question, _ in store.record(person.id).history] == [True, True, False]
     with pytest.raises(UnknownQuestionError):
         store.undo(person.id, "another key")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_waits_and_how_much_is_answered_is_what_the_history_says(store, seed):
+    """After any order of asking, answering, taking back and replacing, of two people whose rows mix."""
+    rng, people = np.random.default_rng(seed), [enrol(store, id="1"), enrol(store, id="2")]
+    for _ in range(40):
+        person = people[rng.integers(2)]
+        history = store.history(person.id)
+        waits = bool(history) and history[-1][1] is None
+        move = rng.choice(["ask", "answer", "undo", "replace"], p=[0.4, 0.35, 0.2, 0.05])
+        if move == "ask" and not waits:
+            assert ask(store, person.id, len(history)).number == len(history)
+        elif move == "answer" and waits:
+            store.answer(person.id, history[-1][0].key, Response.best(int(rng.integers(3))))
+        elif move == "undo" and (answered := [question for question, answer in history if answer is not None]):
+            store.undo(person.id, answered[-1].key)
+        elif move == "replace" and waits:
+            store.replace(person.id, history[-1][0].id, "replaced", {"why": {}})
+        for one in people:
+            now = store.history(one.id)
+            last = now[-1][0] if now and now[-1][1] is None else None
+            assert store.waiting(one.code) == (one, last)
+            assert store.answered(one.id) == sum(answer is not None for _, answer in now)
 
 
 def test_a_person_who_comes_back_is_the_same_participant(store):

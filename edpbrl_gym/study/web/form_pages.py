@@ -65,8 +65,7 @@ def due_page(request: PageRequest, *, before_photos: bool = False) -> Due | None
         if first is not None or before_photos or photos_wait(photos, events) or ratings_wait(photos, events):
             return first
         return due(config.pages, "instructions", entries)
-    answered = sum(given is not None for _, given in request.site.store.history(person.id))
-    return due_among_choices(config.pages, entries, answered, config.most_choices)
+    return due_among_choices(config.pages, entries, request.site.store.answered(person.id), config.most_choices)
 
 
 def show_page(request: PageRequest) -> Answer:
