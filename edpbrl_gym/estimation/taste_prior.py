@@ -5,6 +5,7 @@ A prior of one's own is a subclass of `TastePrior` and a line in `PRIORS` (docs/
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -116,6 +117,11 @@ class TastePrior(ABC):
         Raises:
             ValueError: An improper prior.
         """
+
+    @functools.cached_property
+    def started(self) -> Posterior:
+        """``start()``, made once: whoever begins with this prior shares it."""
+        return self.start()
 
     @abstractmethod
     def fit(self, data: Data, *, model: AnswerFormat | None = None) -> Fit:

@@ -230,6 +230,15 @@ class MiniLMEncoder(BatchedEncoder):
             self._model = _Bert(self.folder, resolve_device(self.device))
         return self._model
 
+    def preload(self) -> None:
+        """Load the model, so that processes forked from this one share it; not where it may be on a GPU.
+
+        A GPU can't be used after a fork, so there each process loads the model.
+        """
+        version = require("torch", "models").version
+        if self.device == "cpu" or (version.cuda is None and version.hip is None):
+            self.encode(["a"])
+
     def _pieces(self, texts: list[str]) -> list[tuple[int, int]]:
         """Numbers of pieces and of unknown ones among them; needs the tokeniser only, not the model."""
         if self._tokenizer is None:

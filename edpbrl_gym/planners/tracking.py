@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,7 +42,6 @@ __all__ = [
 _Kept = TypeVar("_Kept")
 
 _SMALL_PART = 10  # the small step adds at most one new answer for every ten known ones
-_starts: WeakKeyDictionary[TastePrior, Posterior] = WeakKeyDictionary()  # all trackers of a prior share its start
 
 
 class TrackedPlanner(Planner):
@@ -107,7 +105,7 @@ class TasteTracker:
         num_options: int,
         memory: int | None = None,
     ) -> None:
-        self.start = _start(prior)
+        self.start = prior.started
         self.prior, self.model, self.num_options, self.memory = prior, model, num_options, memory
         self.dimension = self.start.dimension
         self.reset()
@@ -230,7 +228,7 @@ class TasteTracker:
         base = self._bases.get(count)
         if base is None:
             base = self._computed_base(count)
-            self._bases = {count: base}  # megabytes: the one before is needed only to go back, and then made again
+            self._bases = {count: base}  # megabytes: only an undo needs the one before, and makes it again
         return base
 
     @one_blas_thread()
@@ -295,12 +293,6 @@ class ExactTaste(TasteTracker):
         if not fit.estimate.converged:
             raise ValueError(f"Expected an estimate that converges, got {fit.estimate.reason}; use a stronger prior")
         return fit
-
-
-def _start(prior: TastePrior) -> Posterior:
-    if prior not in _starts:
-        _starts[prior] = prior.start()
-    return _starts[prior]
 
 
 def _with_newest(known: dict[int, _Kept], count: int, new: _Kept) -> dict[int, _Kept]:

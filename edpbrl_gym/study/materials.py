@@ -24,8 +24,9 @@ from edpbrl_gym.estimation.priors import PRIORS, default_prior, load_prior, make
 from edpbrl_gym.estimation.taste_prior import TastePrior
 from edpbrl_gym.estimation.variational import normal_points
 from edpbrl_gym.features import TextEncoder, as_encoder, blocks_of, embed_tokens, load_encoder, load_image_encoder
-from edpbrl_gym.features.loading import picture_parts
-from edpbrl_gym.features.store import StoredRows
+from edpbrl_gym.features.joined import parts_of
+from edpbrl_gym.features.loading import CachedEncoder, picture_parts
+from edpbrl_gym.features.minilm import MiniLMEncoder
 from edpbrl_gym.likelihood import AnswerFormat
 from edpbrl_gym.pictures import load_pictures
 from edpbrl_gym.planners.option_features import OptionFeatures, option_features
@@ -112,7 +113,8 @@ class Materials:
         else:
             self.vocabulary = load_vocabulary(name if name in BUILT_IN else config.folder / name)
         encoder = encoder or load_encoder(spec, drawn=drawn)
-        self._blocks, self._cache = blocks_of(encoder), encoder if isinstance(encoder, StoredRows) else None
+        self._blocks = blocks_of(encoder)
+        self.caches = [one for one in parts_of(encoder) if isinstance(one, CachedEncoder)]  # that processes share
         self.encoder: TextEncoder = _SharedEncoder(encoder)
         self.model: AnswerFormat = config.questions.answers
         self._made: dict[Hashable, Any] = {}  # shared: a prior takes tens of megabytes
@@ -169,17 +171,18 @@ class Materials:
 
     @property
     def embeds(self) -> bool:
-        """Whether options are texts that are embedded when they are asked about, into a cache that processes share."""
-        return self._cache is not None and self.vocabulary.horizon > 1 and self.config.questions.feedback != "state"
+        """Whether options are embedded only when they are asked about, into ``caches``."""
+        return bool(self.caches) and self.vocabulary.horizon > 1 and self.config.questions.feedback != "state"
 
     def load(self) -> None:
-        """Load what takes seconds and is needed once people answer, so that processes that are forked later share it.
+        """Load what takes seconds and is needed when people answer, so that processes forked later share it.
 
-        That is the model that embeds options, and what a learnt taste is drawn with.
+        That is the model that embeds options, where it is MiniLM on a CPU, and what a learnt taste is drawn with.
         """
         normal_points(1)
-        if self._cache is not None and self.embeds:
-            self._cache.encoder.encode(list(self.vocabulary.tokens[0][:1]))
+        for one in self.caches if self.embeds else ():
+            if isinstance(one.encoder, MiniLMEncoder):
+                one.encoder.preload()
 
     @property
     def per_episode(self) -> int:

@@ -26,7 +26,7 @@ from edpbrl_gym.session.outlook import Progress
 from edpbrl_gym.study.arms import kind_of
 from edpbrl_gym.study.config import OF_STUDY, Arm
 from edpbrl_gym.study.materials import Materials, PriorityLock
-from edpbrl_gym.study.records import History, NotReadyError, Participant, StoredQuestion
+from edpbrl_gym.study.records import History, NotReadyError, Participant
 from edpbrl_gym.study.style import Style, make_style
 from edpbrl_gym.study.visits import Visit, Visits
 from edpbrl_gym.workers.forked import ForkedWorker, Nursery, NurseryGoneError, WorkerDiedError, can_fork
@@ -63,11 +63,12 @@ class Planning:
 
     Attributes:
         threads: How many can usefully wait for it.
-        workers: Number of processes.
+        workers: Number of processes that choose questions.
+        embeds: Whether another process embeds options while they are read.
         deaths: How often one died, or could not be had.
     """
 
-    threads, workers, deaths = 1, 0, 0
+    threads, workers, deaths, embeds = 1, 0, 0, False
 
     def __init__(self, materials: Materials) -> None:
         self._materials = materials
@@ -87,8 +88,8 @@ class Planning:
         """How sure the session is."""
         return visit.session(history).progress()
 
-    def embed(self, question: StoredQuestion) -> None:
-        """Embed the options of a question that is read, where another process can; else ``think`` does."""
+    def embed(self, texts: list[str]) -> None:
+        """Embed options that are being read; without ``embeds`` that is left to ``think``. One thread at a time."""
 
     def think(self, visit: Visit, history: History) -> None:
         """Compute ahead while the last question is read."""
@@ -138,7 +139,7 @@ class WorkerPlanning(Planning):
         super().__init__(materials)
         for arm in materials.config.arms:
             kind_of(arm).prepare(arm, materials)  # once, for all workers
-        self.workers, self.threads = count, 2 * count
+        self.workers, self.threads, self.embeds = count, 2 * count, materials.embeds
         self._nursery = Nursery(partial(_Handler, materials), materials.load)
         self._places, self._embedding = [_Place() for _ in range(count)], _Place(nice=True)
         self._lock = threading.Lock()
@@ -163,11 +164,12 @@ class WorkerPlanning(Planning):
         found: Progress = self._ask("progress", visit, history)
         return found
 
-    def embed(self, question: StoredQuestion) -> None:
-        """In a process that lets those go first who choose questions, and finds the rows in the cache."""
-        if self._materials.embeds:
-            with self._embedding.turn.held(0):
-                self._tried(partial(self._asked, self._embedding, ("embed", question.texts)), lambda: None)
+    def embed(self, texts: list[str]) -> None:
+        """In a process of low priority; those that choose questions find the rows in the cache, or make them."""
+        try:
+            self._asked(self._embedding, ("embed", texts))
+        except (WorkerDiedError, NurseryGoneError, OSError) as error:
+            self._note(error)
 
     def think(self, visit: Visit, history: History) -> None:
         self._ask("think", visit, history)
@@ -257,7 +259,8 @@ class _Handler:
 
     def __call__(self, request: tuple[Any, ...]) -> Any:
         if request[0] == "embed":
-            self._materials.encoder.encode(request[1])  # into the cache
+            for one in self._materials.caches:
+                one.encode(request[1])
             return None
         kind, participant, history, more = request
         if kind == "style":

@@ -157,8 +157,8 @@ class StudyQueue:
     def close(self) -> None:
         """Wait for the worker threads; the store stays open."""
         self.resources.close()
-        self._pool.shutdown(cancel_futures=True)
-        self._ahead.shutdown(cancel_futures=True)
+        for pool in (self._ahead, self._pool):  # the first gives work to the second
+            pool.shutdown(cancel_futures=True)
         self._fitting.shutdown(cancel_futures=True)
         self._styles.close()
 
@@ -269,7 +269,7 @@ class StudyQueue:
         if question is None:
             return None
         if question.kind == "normal" and self._kind(participant).thinks(self._arms[participant.arm]):
-            self._work(self._embed, participant)
+            self._work(self._embed if self.planning.embeds else self._think, participant)
         return question
 
     def answer(self, participant: Participant, key: str, response: Response, timing: Timing | None = None) -> Receipt:
@@ -328,7 +328,7 @@ class StudyQueue:
                 return waiting
             current, history = self.store.situation(participant.code)
             waiting, status = _waiting(history), current.status
-            if waiting is not None:
+            if waiting is not None:  # since, from another server
                 return waiting
             if status == "finished" or status in _NOT_ASKED:
                 self._let_go(participant)
@@ -417,10 +417,10 @@ class StudyQueue:
         return question
 
     def _embed(self, participant: Participant) -> None:
-        """Let the options that are read be embedded, which nobody waits for, and then the planner work ahead."""
+        """Embed the options that are being read, then let the planner work ahead; nobody waits for either."""
         question = self.store.waiting(participant.code)[1]
         if question is not None and question.kind == "normal":  # otherwise it is answered already
-            self.planning.embed(question)
+            self.planning.embed(question.texts)
             self._work(self._think, participant)
 
     def _think(self, participant: Participant) -> None:

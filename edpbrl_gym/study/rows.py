@@ -102,7 +102,7 @@ def live_questions(connection: Connection, participant: int) -> list[Any]:
 
 
 def last_question(connection: Connection, participant: int) -> Any:
-    """The last of them, of which there are one more than its number; None: there is none."""
+    """The last of them, or None; they are numbered 0, 1, ..., so there are its number + 1."""
     live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
     return connection.execute(live.order_by(questions.c.number.desc()).limit(1)).first()
 

@@ -212,7 +212,7 @@ class Store:
     def waiting(self, code: str) -> tuple[Participant, StoredQuestion | None]:
         """The participant with a public code, and the question that waits for an answer, as ``situation`` says.
 
-        Much of a history takes milliseconds to read, so whoever needs no more of it asks for this.
+        A long history takes milliseconds to read, so this is for those who need no more of it.
         """
         with self.database.reading() as connection:
             row = by_code(connection, code)
@@ -376,7 +376,7 @@ class Store:
             last = last_question(connection, participant)
             count = 0 if last is None else last.number + 1
             waiting = last is not None and not is_answered(connection, last.id)
-            if waiting and number == count - 1:
+            if waiting and number == last.number:
                 return question_of(last)
             if waiting or number != count:
                 raise HistoryChangedError(

@@ -23,7 +23,7 @@ from edpbrl_gym.study.records import History, Participant
 
 __all__ = ["Visit", "Visits"]
 
-_MOST = 128  # visits in memory; with an adaptive planner and 384 features one takes 5 to 10 MB
+_MOST = 128  # visits in memory; with an adaptive planner and 384 features one takes about 10 MB
 _IDLE = 600.0  # seconds without a request after which a visit is let go
 
 
@@ -130,8 +130,8 @@ class Visit:
 class Visits:
     """The visits of those who answer at the moment.
 
-    A session takes megabytes and is made anew from the stored answers in a few hundredths of a second, so few are kept:
-    of those who were here last.
+    A session takes megabytes, and a tenth of a second to be made anew from sixty stored answers, so not all are kept:
+    those of the people who were here last.
     """
 
     def __init__(self, make: Callable[[Participant], Visit]) -> None:

