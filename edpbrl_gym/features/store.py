@@ -154,6 +154,7 @@ class _Index:
         self._recent: dict[bytes, int] = {}
         self._keys = np.empty(0, f"S{KEY_BYTES}")  # sorted, each once
         self._places = np.empty(0, np.int64)
+        self._sorted_blocks: set[int] = set()
         self._new: list[tuple[NDArray[Any], NDArray[np.int64]]] = []  # for the arrays
 
     def __len__(self) -> int:
@@ -185,7 +186,7 @@ class _Index:
     def blocks(self) -> set[int]:
         """Blocks of which a row is found."""
         self._sort()
-        return {*np.unique(self._places >> 32).tolist(), *(place >> 32 for place in self._recent.values())}
+        return self._sorted_blocks.union(place >> 32 for place in self._recent.values())
 
     def _sorted(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Places of those in the arrays."""
@@ -207,6 +208,7 @@ class _Index:
         keys, places = keys[order], places[order]
         is_last = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
         self._keys, self._places = keys[is_last], places[is_last]
+        self._sorted_blocks = set(np.unique(self._places >> 32).tolist())
 
 
 def _joined(keys: Iterable[bytes]) -> NDArray[Any]:
@@ -224,6 +226,7 @@ class EmbeddingStore:
     MAX_SHARD_ROWS = 32768
     MAX_SMALL_SHARDS = 64
     MAX_OWN_ROWS = 16384  # in memory: then one shard takes them all, and they are read from it
+    MOST_UNUSED = 8  # shards that are held though others have merged them
 
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self.folder = folder / fingerprint
@@ -235,6 +238,7 @@ class EmbeddingStore:
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
         self._shard_names: set[str] = set()
         self._small: dict[Path, int] = {}  # small shards of other processes, and their rows
+        self._read_since = 0  # shards of others, since it was looked which ones are used
         self._warned = False
         sweep(self.folder)
         self.refresh()
@@ -267,7 +271,8 @@ class EmbeddingStore:
                 self._shard_names.add(name)
             if not vanished:
                 break
-        if any(shards.values()):
+        self._read_since += sum(size > 0 for size in shards.values())
+        if self._read_since > self.MOST_UNUSED:  # to find them all keys are looked at
             self._drop_unused()
         small = {path: size for path, size in shards.items() if 0 < size < self.MAX_SHARD_ROWS // 4}
         self._small = {path: size for path, size in self._small.items() if path.name in names} | small
@@ -275,7 +280,8 @@ class EmbeddingStore:
             self.refresh()
 
     def _drop_unused(self) -> None:
-        """Forget shards that others have merged into what was read now: open, their files take space on the disk."""
+        """Forget shards that others have merged into what was read since: open, their files take space on the disk."""
+        self._read_since = 0
         used = self._index.blocks()
         for block in range(1, len(self._blocks)):
             if block not in used:

@@ -144,15 +144,18 @@ class _Legal:
 
     def __init__(self, rules: TokenRules, num_options: int) -> None:
         self._rules, self._num_options = rules, num_options
+        self._others = [np.flatnonzero(np.arange(num_options) != lane) for lane in range(num_options)]
         # for steps with fewer than K tokens, if there are any: making the rules takes milliseconds
         self._few = rules.with_repeats() if min(rules.sizes) < num_options else rules
 
     def __call__(self, step: int, lane: int, prompts: NDArray[np.int64]) -> Booleans:
         """Allowed tokens of a step, given all other known tokens (K, H), -1 where unknown."""
-        others = np.delete(prompts, lane, axis=0)
+        others = prompts[self._others[lane]]
         rules = self._few if self._rules.sizes[step] < self._num_options else self._rules
         mask = rules.allowed(step, prompts[lane], others)
-        equal = np.delete((others == prompts[lane]) & (others >= 0), step, axis=1).all(axis=1)
+        same = (others == prompts[lane]) & (others >= 0)
+        same[:, step] = True
+        equal = same.all(axis=1)
         mask[others[equal & (others[:, step] >= 0), step]] = False
         return mask
 

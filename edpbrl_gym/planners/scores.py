@@ -118,13 +118,14 @@ class _InformationScore(QuestionScore):
 
     def __init__(self, draws: Floats, posterior: Posterior) -> None:
         super().__init__(draws)
-        self._posterior = posterior
+        self._posterior, self._root = posterior, np.empty((0, 0))
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         super().prepare(tokens, offsets)
         part, self._used, self._own = self._posterior.apart(tokens, offsets)
-        self._root = part.inverse_factor
-        self._cast = self._root.astype(tokens.dtype)
+        if part.inverse_factor is not self._root:  # the same for all steps of a search
+            self._root = part.inverse_factor
+            self._cast = self._root.astype(tokens.dtype)
         # the rows R x: tokens @ root.T
         white = _triangular(self._cast, tokens[:, self._used].T).T
         self._white = _Rows(white, _times(offsets[:, self._used], self._root.T), self._alone(self._own))
