@@ -123,7 +123,8 @@ class Database:
 
     def check(self, beside: tuple[str, ...] = ()) -> None:
         """Raise a ``DatabaseGoneError`` unless SQLite's file is the one that was opened, and others are beside it."""
-        if self._file is None:
+        known = self._file  # before anybody else looks: what is found now must not be older
+        if known is None:
             return
         place = str(self.url.database)
         try:
@@ -135,7 +136,6 @@ class Database:
                 f"Expected the study's answers at {place}, {Path(error.filename).name} was removed or renamed while "
                 "they were open; put the same file back, or stop the server and look for it"
             ) from None
-        known = self._file
         is_same = (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino)
         if is_same and (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
             is_same = self._is_ours(place, known.st_size, found.st_size)
@@ -152,6 +152,7 @@ class Database:
         A new connection reads what is there, past the pages that others remember: another study has another secret, and
         an older copy fewer rows. A checkpoint makes the file as long as the database is, or a part of the way.
         """
+        least = self._rows  # others may add more while these are counted
         try:
             with closing(sqlite3.connect(f"{Path(place).as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)) as connection:
                 connection.execute("BEGIN")
@@ -161,7 +162,7 @@ class Database:
         except sqlite3.Error:
             return False
         is_known = self.identity is None or (found is not None and found[0] == self.identity)
-        return is_known and rows >= self._rows and min(before, whole[0]) <= now <= max(before, whole[0])
+        return is_known and rows >= least and min(before, whole[0]) <= now <= max(before, whole[0])
 
     def _check_identity(self, connection: Any, record: Any) -> None:
         """Refuse a connection to a database of PostgreSQL that has taken the place of the one that was opened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from functools import partial
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -115,6 +116,42 @@ def test_what_others_do_with_the_file_is_no_loss(study):
         one.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert answer().first
     assert [said is not None for _, said in store.history(person.id)] == [True, True]
+
+
+def test_what_other_threads_store_while_one_looks_at_the_file_is_no_loss(study, monkeypatch):
+    """Between the look and its judgement a checkpoint makes the file larger, or more rows are counted."""
+    _, _, store, person = study
+    happened = []
+
+    def meanwhile(event):
+        if event not in happened:
+            happened.append(event)
+            for _ in range(40):
+                store.add_event(person.id, "note", {"text": "x" * 500})
+            store.database.empty_log()
+            store.database.check()
+
+    stat, connect = os.stat, sqlite3.connect
+
+    def slow_stat(*arguments, **options):
+        found = stat(*arguments, **options)
+        meanwhile("looked")
+        return found
+
+    class Slow(sqlite3.Connection):
+        def close(self):
+            super().close()
+            meanwhile("counted")
+
+    monkeypatch.setattr("edpbrl_gym.study.database.os.stat", slow_stat)
+    store.database.check()
+    monkeypatch.setattr("edpbrl_gym.study.database.os.stat", stat)
+    store.add_event(person.id, "note", {"text": "x" * 5000})
+    store.database.empty_log()  # so that the next look counts
+    monkeypatch.setattr("edpbrl_gym.study.database.sqlite3.connect", partial(connect, factory=Slow))
+    store.database.check()
+    assert happened == ["looked", "counted"]
+    assert [event["kind"] for event in store.events(person.id)].count("note") == 81
 
 
 def test_a_relative_place_is_that_of_the_beginning(tmp_path, monkeypatch):
