@@ -15,6 +15,7 @@ import mmap
 import os
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -152,6 +153,7 @@ class _Index:
 
     def __init__(self) -> None:
         self._recent: dict[bytes, int] = {}
+        self._counts: Counter[int] = Counter()  # keys of each block among them
         self._keys = np.empty(0, f"S{KEY_BYTES}")  # sorted, each once
         self._places = np.empty(0, np.int64)
         self._sorted_blocks: set[int] = set()
@@ -168,12 +170,19 @@ class _Index:
             self._new.append((_joined(keys), np.arange(start, start + len(keys))))
             self.forget(keys)
         else:
+            self.forget(keys)
+            before = len(self._recent)
             self._recent.update(zip(keys, range(start, start + len(keys)), strict=True))
+            self._counts[block] += len(self._recent) - before
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Forget what the dictionary has of keys."""
         for key in keys:
-            self._recent.pop(key, None)
+            if (place := self._recent.pop(key, None)) is not None:
+                block = place >> 32
+                self._counts[block] -= 1
+                if not self._counts[block]:
+                    del self._counts[block]
 
     def find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
         """The places of keys, (n,); -1: there is none."""
@@ -184,9 +193,9 @@ class _Index:
         return places
 
     def blocks(self) -> set[int]:
-        """Blocks of which a row is found."""
+        """Blocks of which a row is found; not all keys are looked at, as this is asked at every read of a new file."""
         self._sort()
-        return self._sorted_blocks.union(place >> 32 for place in self._recent.values())
+        return self._sorted_blocks | self._counts.keys()
 
     def _sorted(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Places of those in the arrays."""
@@ -226,7 +235,6 @@ class EmbeddingStore:
     MAX_SHARD_ROWS = 32768
     MAX_SMALL_SHARDS = 64
     MAX_OWN_ROWS = 16384  # in memory: then one shard takes them all, and they are read from it
-    MOST_UNUSED = 8  # shards that are held though others have merged them
 
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self.folder = folder / fingerprint
@@ -238,7 +246,7 @@ class EmbeddingStore:
         self._own_shards: list[tuple[Path, int, int]] = []  # path, first and last + 1 row in block 0
         self._shard_names: set[str] = set()
         self._small: dict[Path, int] = {}  # small shards of other processes, and their rows
-        self._read_since = 0  # shards of others, since it was looked which ones are used
+        self._open: set[int] = set()  # blocks that are files
         self._warned = False
         sweep(self.folder)
         self.refresh()
@@ -271,8 +279,7 @@ class EmbeddingStore:
                 self._shard_names.add(name)
             if not vanished:
                 break
-        self._read_since += sum(size > 0 for size in shards.values())
-        if self._read_since > self.MOST_UNUSED:  # to find them all keys are looked at
+        if any(shards.values()):
             self._drop_unused()
         small = {path: size for path, size in shards.items() if 0 < size < self.MAX_SHARD_ROWS // 4}
         self._small = {path: size for path, size in self._small.items() if path.name in names} | small
@@ -280,12 +287,11 @@ class EmbeddingStore:
             self.refresh()
 
     def _drop_unused(self) -> None:
-        """Forget shards that others have merged into what was read since: open, their files take space on the disk."""
-        self._read_since = 0
+        """Forget shards that others have merged into what was read now: open, their files take space on the disk."""
         used = self._index.blocks()
-        for block in range(1, len(self._blocks)):
-            if block not in used:
-                self._blocks[block] = self._blocks[block][:0].copy()
+        for block in self._open - used:
+            self._blocks[block] = self._blocks[block][:0].copy()
+        self._open &= used
 
     def _read(self, path: Path) -> int:
         try:
@@ -301,6 +307,7 @@ class EmbeddingStore:
         packed = keys.tobytes()
         starts = range(0, len(packed), KEY_BYTES)
         self._index.put([packed[start : start + KEY_BYTES] for start in starts], len(self._blocks))
+        self._open.add(len(self._blocks))
         self._blocks.append(rows)
 
     def _merge_small(self) -> bool:

@@ -144,7 +144,7 @@ class _Legal:
 
     def __init__(self, rules: TokenRules, num_options: int) -> None:
         self._rules, self._num_options = rules, num_options
-        self._others = [np.flatnonzero(np.arange(num_options) != lane) for lane in range(num_options)]
+        self._others = [np.delete(np.arange(num_options), lane) for lane in range(num_options)]
         # for steps with fewer than K tokens, if there are any: making the rules takes milliseconds
         self._few = rules.with_repeats() if min(rules.sizes) < num_options else rules
 

@@ -58,7 +58,7 @@ class RandomPlanner(Planner):
         if not len(self.sizes):
             raise ValueError("Expected the sizes of at least one step, got none")
         self.prior = prior
-        self.dimension = prior.start().dimension
+        self.dimension = prior.started.dimension
         self.model: AnswerFormat = BestOf() if model is None else model
         self.num_options = check_count(num_options, "num_options (K)", minimum=self.model.least)
         self.seed = check_count(seed, "seed", minimum=0)

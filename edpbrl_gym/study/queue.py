@@ -104,8 +104,8 @@ class StudyQueue:
 
     The database is the truth. Sessions are made anew from it by replay, so a server can be killed at any time, and
     several servers can share one database. After an answer the next question is chosen in a thread, while the page is
-    on its way; while a question is read, its planner works ahead. ``planning`` says where; it is closed by whoever made
-    it. Safe to use from several threads.
+    on its way; while a question is read, its options are embedded and its planner works ahead. ``planning`` says where;
+    it is closed by whoever made it. Safe to use from several threads.
 
     Errors of its methods are those of ``records``, and a ``ValueError`` for an answer of another format.
 

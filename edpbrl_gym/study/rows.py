@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.study.records import (
@@ -97,14 +97,16 @@ def last_crowd(connection: Connection, *, pilot: bool) -> Any:
 
 def live_questions(connection: Connection, participant: int) -> list[Any]:
     """The questions that were not taken back, in order."""
-    live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
-    return list(connection.execute(live.order_by(questions.c.number)).all())
+    return list(connection.execute(_live(participant).order_by(questions.c.number)).all())
 
 
 def last_question(connection: Connection, participant: int) -> Any:
     """The last of them, or None; they are numbered 0, 1, ..., so there are its number + 1."""
-    live = select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
-    return connection.execute(live.order_by(questions.c.number.desc()).limit(1)).first()
+    return connection.execute(_live(participant).order_by(questions.c.number.desc()).limit(1)).first()
+
+
+def _live(participant: int) -> Select[Any]:
+    return select(questions).where(questions.c.participant == participant, questions.c.struck_by.is_(None))
 
 
 def is_answered(connection: Connection, question: int) -> bool:

@@ -100,7 +100,7 @@ class RulePlanner(TrackedPlanner):
         self.draws, self.rollouts = draws, rollouts
         self.rollout_seed = self.seed if rollout_seed is None else check_count(rollout_seed, "rollout_seed", minimum=0)
         self.model: AnswerFormat = BestOf() if model is None else model
-        self._start = prior.start()
+        self._start = prior.started
         tracker = ExactTaste if prior.is_fixed else TasteTracker
         self._taste = tracker(prior, self.model, self.num_options)
         self.dimension = self._taste.dimension
