@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm, strmm
+from scipy.linalg.lapack import dsyevd
 from scipy.special import expit
 
 from edpbrl_gym._arrays import Floats
@@ -52,19 +53,28 @@ class QuestionScore(ABC):
 
     def __init__(self, draws: Floats) -> None:
         self.draws = draws
+        self._tokens: Table | None = None
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         """Set the candidates. Token v in lane k (a place in the question) is the option with features g_v + o_k.
 
         Args:
-            tokens: g_v, (n, d); in float32 the products over all candidates are float32 too, twice as fast.
+            tokens: g_v, (n, d); in float32 the products over all candidates are float32 too, twice as fast. While it is
+                the same array as in the call before, only what the offsets change is computed.
             offsets: o_k, what the prefix of each lane adds, (K, d).
         """
-        self._tokens = tokens
-        self._offsets = offsets
+        if tokens is not self._tokens:
+            self._take_tokens(tokens)
+            self._tokens = tokens
+        self._take_offsets(offsets)
+
+    def _take_tokens(self, tokens: Table) -> None:
         self._utilities = np.asarray(tokens @ self.draws.T.astype(tokens.dtype), dtype=np.float64)
-        self._offset_utilities = offsets @ self.draws.T
+        self._type = tokens.dtype
         self._inverse_odds: tuple[Floats, Table | None] | None = None
+
+    def _take_offsets(self, offsets: Floats) -> None:
+        self._offset_utilities = offsets @ self.draws.T
 
     @abstractmethod
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
@@ -77,7 +87,7 @@ class QuestionScore(ABC):
 
     def _others(self, question: NDArray[np.int64], lane: int) -> Floats:
         """theta_m . x of the other options, (K - 1, M)."""
-        others = _without(question, lane)
+        others = _without(len(question), lane)
         return np.asarray(self._utilities[question[others]] + self._offset_utilities[others])
 
     def _shares(self, question: NDArray[np.int64], lane: int) -> tuple[Table, Floats]:
@@ -102,7 +112,7 @@ class QuestionScore(ABC):
         """
         if self._inverse_odds is None:
             top = self._utilities.max(axis=0)
-            below = np.asarray((top - self._utilities).T, dtype=self._tokens.dtype, order="C")
+            below = np.asarray((top - self._utilities).T, dtype=self._type, order="C")
             largest = np.log(np.finfo(below.dtype).max) - 5.0
             self._inverse_odds = top, np.exp(below) if below.max() < largest else None
         return self._inverse_odds
@@ -119,25 +129,27 @@ class _InformationScore(QuestionScore):
     def __init__(self, draws: Floats, posterior: Posterior) -> None:
         super().__init__(draws)
         self._posterior, self._root = posterior, np.empty((0, 0))
+        self._casts = _LastCast()  # copies of a score share it
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
-        super().prepare(tokens, offsets)
         part, self._used, self._own = self._posterior.apart(tokens, offsets)
         if part.inverse_factor is not self._root:  # the same for all steps of a search
-            self._root = part.inverse_factor
-            self._cast = self._root.astype(tokens.dtype)
+            self._root, self._tokens = part.inverse_factor, None
+            self._cast = self._casts.of(self._root, tokens.dtype)
+        super().prepare(tokens, offsets)
+
+    def _take_tokens(self, tokens: Table) -> None:
+        super()._take_tokens(tokens)
         # the rows R x: tokens @ root.T
         white = _triangular(self._cast, tokens[:, self._used].T).T
-        self._white = _Rows(white, _times(offsets[:, self._used], self._root.T), self._alone(self._own))
+        self._white = _Rows(white, _alone(tokens, self._own))
 
-    def _alone(self, variances: Floats) -> Floats:
-        """What coordinates that are about one token each add to the squared norms of the tokens, (n,)."""
-        if not variances.any():
-            return np.zeros(len(self._tokens))
-        return np.asarray(np.square(self._tokens) @ variances.astype(self._tokens.dtype), dtype=np.float64)
+    def _take_offsets(self, offsets: Floats) -> None:
+        super()._take_offsets(offsets)
+        self._white.move(_times(self._cast, offsets[:, self._used]))
 
-    def _after(self, question: NDArray[np.int64], lane: int, basis: _Basis) -> _After:
-        """The information of the question with each replacement."""
+    def _after(self, question: NDArray[np.int64], lane: int, basis: _Basis, *, inverse: bool = False) -> _After:
+        """The information of the question with each replacement, with ``inverse`` where that is needed."""
         share, q = self._shares(question, lane)
         complement = 1.0 - share
         share *= complement
@@ -153,7 +165,7 @@ class _InformationScore(QuestionScore):
         root = np.sqrt(v)
         rho /= root + _TINY
         inner -= rho[one] * rho[other]
-        return _After.of(inner, root * basis.coordinates - rho, v, basis.outside)
+        return _After.of(inner, root * basis.coordinates - rho, v, basis.outside, inverse=inverse)
 
 
 class ExpectedInformation(_InformationScore):
@@ -189,18 +201,21 @@ class ExpectedVariance(_InformationScore):
         super().__init__(draws, posterior)
         self._contrasts = contrasts
 
-    def prepare(self, tokens: Table, offsets: Floats) -> None:
-        super().prepare(tokens, offsets)
+    def _take_tokens(self, tokens: Table) -> None:
+        super()._take_tokens(tokens)
         # the rows B' P x, with P x = R' (R x)
         rows = _triangular(self._cast, self._white.tokens.T, transposed=True).T
-        others = _times(self._white.offsets, self._root)
         own = self._own if self._contrasts is None else np.zeros(1)
-        self._targets = _Rows(self._contrasted(rows), self._contrasted(others), self._alone(np.square(own)))
+        self._targets = _Rows(self._contrasted(rows), _alone(tokens, np.square(own)))
+
+    def _take_offsets(self, offsets: Floats) -> None:
+        super()._take_offsets(offsets)
+        self._targets.move(self._contrasted(_times(self._cast, self._white.offsets, transposed=True)))
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         among, cross, norms = self._targets.products(question, lane)
         basis = _Basis(*self._white.products(question, lane), among)
-        found = self._after(question, lane, basis)
+        found = self._after(question, lane, basis, inverse=True)
         f, known = basis.coordinates, basis.known[:, None]
         images = basis.inverse.T @ cross
         outside = images - known * f  # g times the last column of N; g^2 times its last entry is
@@ -243,7 +258,7 @@ class _After(NamedTuple):
 
     Attributes:
         pivots: Squares of the diagonals of the Cholesky factors L of A, (r, n).
-        inverse: L^-1, lower triangular, (r, r, n).
+        inverse: L^-1, lower triangular, (r, r, n); (r, 0, n) where nobody asked for it.
         half: L^-1 h, (r, n).
         weight: v, (n,).
         growth: 1 + h' A^-1 h + g^2 v, (n,).
@@ -256,7 +271,7 @@ class _After(NamedTuple):
     growth: Floats
 
     @classmethod
-    def of(cls, inner: Floats, along: Floats, weight: Floats, outside: Floats) -> _After:
+    def of(cls, inner: Floats, along: Floats, weight: Floats, outside: Floats, *, inverse: bool) -> _After:
         """By elimination, each step for all replacements at once.
 
         Args:
@@ -264,15 +279,18 @@ class _After(NamedTuple):
             along: h, (r, n).
             weight: v, (n,).
             outside: g^2, (n,).
+            inverse: Whether L^-1 is needed.
         """
         size, count = along.shape
-        pivots, system = np.empty((size, count)), np.zeros((size, 2 * size + 1, count))  # A, h and I side by side
+        columns = size + 1 + size * inverse  # A, h and I side by side
+        pivots, system = np.empty((size, count)), np.zeros((size, columns, count))
         one, other = _lower(size)
         system[other, one], system[:, size] = inner, along
         for row in range(size):
             pivots[row] = 1.0 + np.maximum(system[row, row], 0.0)  # below 0 by rounding only
-            system[row, size + 1 + row] = 1.0
-            end = size + 2 + row
+            if inverse:
+                system[row, size + 1 + row] = 1.0
+            end = min(size + 2 + row, columns)
             system[row, row + 1 : end] /= np.sqrt(pivots[row])
             for later in range(row + 1, size):
                 system[later, later:end] -= system[row, later] * system[row, later:end]
@@ -298,12 +316,12 @@ class _Basis:
     """
 
     def __init__(self, among: Floats, cross: Floats, norms: Floats, targets: Floats | None = None) -> None:
-        values, vectors = np.linalg.eigh(among)
+        values, vectors = _eigh(among)
         kept = values > _EQUAL * values.max(initial=0.0)
         scales, vectors = np.sqrt(values[kept]), vectors[:, kept]
         self.root, self.inverse = vectors * scales, vectors / scales
         if targets is not None:
-            self.known, turn = np.linalg.eigh(self.inverse.T @ targets @ self.inverse)
+            self.known, turn = _eigh(self.inverse.T @ targets @ self.inverse)
             self.root, self.inverse = self.root @ turn, self.inverse @ turn
         self.coordinates = self.inverse.T @ cross
         self.outside = np.maximum(norms - np.square(self.coordinates).sum(axis=0), 0.0)
@@ -314,19 +332,21 @@ class _Rows:
 
     Args:
         tokens: (n, r).
-        offsets: (K, r).
         alone: What each token adds to its squared norm, and to nothing else, (n,).
     """
 
-    def __init__(self, tokens: Table, offsets: Table, alone: Floats) -> None:
+    def __init__(self, tokens: Table, alone: Floats) -> None:
         self.tokens = tokens
-        self.offsets = offsets
-        self._alone = alone
+        self._alone, self._are_alone = alone, alone.any()
         self._norms = np.einsum("nd,nd->n", tokens, tokens, dtype=np.float64) + alone
-        products = tokens @ offsets.T.astype(tokens.dtype)
-        self._offset_token = np.ascontiguousarray(products.T, dtype=np.float64)
         self._between: dict[int, Floats] = {}  # products of tokens with one
-        self._cross: dict[tuple[int, int], Floats] = {}  # and with the option that it is in a lane
+
+    def move(self, offsets: Table) -> None:
+        """Set the offsets, (K, r)."""
+        self.offsets = offsets
+        products = self.tokens @ offsets.T.astype(self.tokens.dtype)
+        self._offset_token = np.ascontiguousarray(products.T, dtype=np.float64)
+        self._cross: dict[tuple[int, int], Floats] = {}  # products of tokens with the option that one is in a lane
 
     def products(self, question: NDArray[np.int64], lane: int) -> tuple[Floats, Floats, Floats]:
         """Inner products of the differences to the first of the other options.
@@ -334,17 +354,21 @@ class _Rows:
         Those among the others after it, (K - 2, K - 2); those of each replacement of option ``lane`` with them,
         (K - 2, n), and with itself, (n,).
         """
-        others = _without(question, lane)
+        others = _without(len(question), lane)
         rows = np.asarray(self.tokens[question[others]] + self.offsets[others], dtype=np.float64)
         offset = self.offsets[lane]
         first, differences = rows[0], rows[1:] - rows[0]
         with_first = self._products(int(question[others[0]]), int(others[0]))
-        cross = np.stack([self._products(int(question[other]), int(other)) for other in others[1:]] or [with_first])
-        cross = cross[: len(differences)] - with_first + (differences @ (offset - first))[:, None]
+        cross = np.empty((len(differences), len(with_first)))
+        for row, other in zip(cross, others[1:].tolist(), strict=True):
+            np.subtract(self._products(int(question[other]), other), with_first, out=row)
+        cross += (differences @ (offset - first))[:, None]
         norms = self._norms + 2.0 * (self._offset_token[lane] - with_first) + np.square(offset - first).sum()
-        alone = self._alone[question[others]]
-        among = differences @ differences.T + np.diag(alone[1:]) + alone[0]
-        return among, cross + alone[0], norms + alone[0]
+        among = differences @ differences.T
+        if self._are_alone:
+            alone = self._alone[question[others]]
+            return among + np.diag(alone[1:]) + alone[0], cross + alone[0], norms + alone[0]
+        return among, cross, norms
 
     def _products(self, token: int, lane: int) -> Floats:
         """Inner products of all tokens with the option that one is in a lane, (n,)."""
@@ -355,15 +379,45 @@ class _Rows:
         return self._cross[token, lane]
 
 
+def _eigh(matrix: Floats) -> tuple[Floats, Floats]:
+    """As ``np.linalg.eigh``, which takes much longer for the small matrices here."""
+    if not len(matrix):
+        return np.empty(0), np.empty((0, 0))
+    values, vectors, failed = dsyevd(matrix, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError("Expected a symmetric matrix of finite numbers, got one without eigenvalues")
+    return values, vectors
+
+
+class _LastCast:
+    """The matrix that was asked for last in another precision."""
+
+    def __init__(self) -> None:
+        self._matrix, self._cast = np.empty((0, 0)), np.empty((0, 0))
+
+    def of(self, matrix: Floats, dtype: np.dtype[Any]) -> Table:
+        if matrix is not self._matrix or dtype != self._cast.dtype:
+            self._matrix, self._cast = matrix, matrix.astype(dtype)
+        return self._cast
+
+
 def _triangular(root: Table, columns: Table, *, transposed: bool = False) -> Table:
     """R c, or R' c, of a lower triangular R in C order for each column c, both of one precision."""
     product = strmm if columns.dtype == np.float32 else dtrmm
     return np.asarray(product(1.0, root.T, columns, trans_a=int(not transposed)))  # BLAS would copy R to Fortran order
 
 
-def _times(rows: Table, matrix: Floats) -> Table:
-    """The product, which the zero offsets of options without a prefix need not be multiplied for."""
-    return rows @ matrix if rows.any() else np.zeros((len(rows), matrix.shape[1]))
+def _times(root: Table, offsets: Table, *, transposed: bool = False) -> Table:
+    """The rows R o, or R' o, in the precision of R; the zero offsets of options without a prefix take no time."""
+    rows = offsets.astype(root.dtype)
+    return _triangular(root, rows.T, transposed=transposed).T if rows.any() else rows
+
+
+def _alone(tokens: Table, variances: Floats) -> Floats:
+    """What coordinates that are about one token each, with these variances (d,), add to the squared norms, (n,)."""
+    if not variances.any():
+        return np.zeros(len(tokens))
+    return np.asarray(np.square(tokens) @ variances.astype(tokens.dtype), dtype=np.float64)
 
 
 @functools.cache
@@ -372,9 +426,11 @@ def _lower(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.tril_indices(size)
 
 
-def _without(question: NDArray[np.int64], lane: int) -> NDArray[np.intp]:
-    places = np.arange(len(question) - 1)
-    places[lane:] += 1
+@functools.cache
+def _without(count: int, lane: int) -> NDArray[np.intp]:
+    """All places but one."""
+    places = np.delete(np.arange(count), lane)
+    places.flags.writeable = False
     return places
 
 

@@ -47,12 +47,15 @@ class SeparateOptions(QuestionScore):
             self._root = posterior.inverse_factor
             self._targets = self._root if contrasts is None else self._root @ contrasts
 
-    def prepare(self, tokens: Table, offsets: Floats) -> None:
-        super().prepare(tokens, offsets)
-        if self._score == "mutual":
-            return
-        self._white = np.asarray(tokens, dtype=np.float64) @ self._root.T
-        self._white_offsets = offsets @ self._root.T
+    def _take_tokens(self, tokens: Table) -> None:
+        super()._take_tokens(tokens)
+        if self._score != "mutual":
+            self._white = np.asarray(tokens, dtype=np.float64) @ self._root.T
+
+    def _take_offsets(self, offsets: Floats) -> None:
+        super()._take_offsets(offsets)
+        if self._score != "mutual":
+            self._white_offsets = offsets @ self._root.T
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         others = np.delete(np.arange(len(question)), lane)

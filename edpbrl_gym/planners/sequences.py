@@ -46,11 +46,15 @@ class SequentialChoices(QuestionScore):
         self._picks, self._root, self._score = picks, root, score
         self._targets = root if contrasts is None else root @ contrasts
 
-    def prepare(self, tokens: Table, offsets: Floats) -> None:
-        super().prepare(tokens, offsets)
+    def _take_tokens(self, tokens: Table) -> None:
+        super()._take_tokens(tokens)
         self._white = np.asarray(tokens, dtype=np.float64) @ self._root.T
+        self._moved = self._white @ self._targets
+
+    def _take_offsets(self, offsets: Floats) -> None:
+        super()._take_offsets(offsets)
         self._white_offsets = offsets @ self._root.T
-        self._moved, self._moved_offsets = self._white @ self._targets, self._white_offsets @ self._targets
+        self._moved_offsets = self._white_offsets @ self._targets
 
     def replacements(self, question: NDArray[np.int64], lane: int) -> Floats:
         weights = self._weights(self._others(question, lane), lane)

@@ -14,6 +14,7 @@ from sqlalchemy import select, update
 
 from edpbrl_gym.study.tables import answers, events, metadata, participants
 from edpbrl_gym.study.web import make_server
+from edpbrl_gym.study.web.server import listen
 
 
 def dump(store: Any) -> dict[str, list[dict[str, Any]]]:
@@ -45,8 +46,7 @@ def silent(store: Any, participant: int, minutes: int = 31) -> None:
 def listening(app: Any) -> Iterator[int]:
     """Serve an application at a free port of this machine; yield the port."""
     server = make_server(app)
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
+    with listen("127.0.0.1", 0) as place:
         place.listen()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
         thread.start()
