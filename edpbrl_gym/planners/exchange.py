@@ -189,7 +189,7 @@ def drawn_token(allowed: Booleans, step: int, lane: int, rng: np.random.Generato
             f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
             "the other lanes leave none; allow more, or ask with fewer options"
         )
-    return int(usable[rng.integers(usable.size)])  # as rng.choice, in a quarter of its time
+    return int(usable[rng.integers(usable.size)])  # as rng.choice, which takes longer
 
 
 def search_prompts(

@@ -79,6 +79,17 @@ def test_replacements_are_the_values_of_the_changed_questions(name, seed, option
 
 
 @pytest.mark.parametrize("name", SCORES)
+def test_candidates_that_are_the_same_array_may_get_other_offsets(name):
+    case = Case(6, tokens=20)
+    score, tokens = case.score(name), case.tokens.copy()
+    score.prepare(tokens, case.offsets[::-1] + 1.0)
+    score.replacements(case.chosen, case.lane)
+    score.prepare(tokens, case.offsets)
+    found = score.replacements(case.chosen, case.lane)
+    np.testing.assert_allclose(found, case.replaced(name), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SCORES)
 def test_single_precision_candidates_give_the_same_values_to_six_digits(name):
     case = Case(4, tokens=200, d=20)
     exact = case.score(name).replacements(case.chosen, case.lane)
