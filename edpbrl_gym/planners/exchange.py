@@ -189,7 +189,7 @@ def drawn_token(allowed: Booleans, step: int, lane: int, rng: np.random.Generato
             f"Expected a token that lane {lane} may show at step {step}, the restrictions and the tokens of "
             "the other lanes leave none; allow more, or ask with fewer options"
         )
-    return int(usable[rng.integers(usable.size)])  # as rng.choice, which takes longer
+    return int(usable[rng.integers(usable.size)])  # the same draw as rng.choice(usable), faster
 
 
 def search_prompts(
@@ -211,7 +211,7 @@ def search_prompts(
     of the options come from an additive model, whose errors an exhaustive search would seek.
 
     Args:
-        score: Acquisition function.
+        score: Acquisition function, which is copied for each step.
         options: The additive model.
         tables: Its candidates of each step, (V_h, d).
         allowed: Called with a step, a lane and the prompts (K, H); returns which tokens of the step the lane may show.
@@ -223,14 +223,18 @@ def search_prompts(
         rng: Draws the candidates and the order.
     """
     prompts = np.array(start, dtype=np.int64)
-    parts = {
-        step: _Candidates(copy(score), tables[step], rng.choice(len(tables[step]), size=size, replace=False), first)
-        for step, size, first in ((int(step), min(candidates, len(tables[step])), prompts[:, step]) for step in steps)
+    drawn = {
+        step: rng.choice(len(tables[step]), size=min(candidates, len(tables[step])), replace=False)
+        for step in steps.tolist()
     }
+    parts: dict[int, _Candidates] = {}
     value = -np.inf
     for _ in range(sweeps):
         before = value
         for step in rng.permutation(steps).tolist():
+            # a single option is compared with the best of all prepared candidates, so these are only those that are tried
+            if step not in parts or len(prompts) == 1:
+                parts[step] = _Candidates(copy(score), tables[step], drawn[step], prompts[:, step])
             part = parts[step]
             part.score.prepare(part.features, options.others(prompts, step))
             places = np.searchsorted(part.tokens, prompts[:, step])
@@ -242,7 +246,7 @@ def search_prompts(
 
 
 class _Candidates:
-    """The tokens of a step that a search tries, in order, with a score of its own, which keeps what it knows of them.
+    """The tokens of a step that a search tries, in order, and a score that is prepared for no others.
 
     Args:
         score: Not yet prepared.

@@ -51,9 +51,10 @@ class QuestionScore(ABC):
         draws: theta_m, (M, d), M >= 1.
     """
 
+    _tokens: Table | None = None  # of the last call of ``prepare``
+
     def __init__(self, draws: Floats) -> None:
         self.draws = draws
-        self._tokens: Table | None = None
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         """Set the candidates. Token v in lane k (a place in the question) is the option with features g_v + o_k.
@@ -135,7 +136,7 @@ class _InformationScore(QuestionScore):
         part, self._used, self._own = self._posterior.apart(tokens, offsets)
         if part.inverse_factor is not self._root:  # the same for all steps of a search
             self._root, self._tokens = part.inverse_factor, None
-            self._cast = self._casts.of(self._root, tokens.dtype)
+        self._cast = self._casts.of(self._root, tokens.dtype)
         super().prepare(tokens, offsets)
 
     def _take_tokens(self, tokens: Table) -> None:
@@ -390,7 +391,7 @@ def _eigh(matrix: Floats) -> tuple[Floats, Floats]:
 
 
 class _LastCast:
-    """The matrix that was asked for last in another precision."""
+    """The last matrix that was converted to another precision, and the result."""
 
     def __init__(self) -> None:
         self._matrix, self._cast = np.empty((0, 0)), np.empty((0, 0))

@@ -20,6 +20,7 @@ from edpbrl_gym.design import (
     query_set,
 )
 from edpbrl_gym.design.questions.exchange import PromptExchange
+from edpbrl_gym.design.questions.restrictions import TokenRules
 from edpbrl_gym.design.questions.state import state_of
 from edpbrl_gym.mdp import PromptMDP
 from edpbrl_gym.vocabulary import Vocabulary
@@ -219,6 +220,14 @@ def test_restrictions_by_text():
         Restrictions.of_texts(words, forbidden=[("cow", "snow")])
     with pytest.raises(ValueError, match="2 tokens of the first step .*got 'snow'"):
         Restrictions.of_texts(words, shared_base="all", base="snow")
+
+
+def test_identities_of_tokens():
+    rules = TokenRules(Restrictions(identity=(5, 3, 5, 1)), ranges=[(0, 2), (1, 4)], num_rows=4)
+    np.testing.assert_array_equal(rules.ids([[0, -1], [1, 2]]), [[2, -1], [1, 0]])
+    np.testing.assert_array_equal(rules.ids([[-1], [1]]), [[-1], [1]])
+    with pytest.raises(IndexError):
+        rules.ids([[0, 3]])
 
 
 @pytest.mark.parametrize(

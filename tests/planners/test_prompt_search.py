@@ -12,9 +12,9 @@ from edpbrl_gym.estimation import GaussianPrior, Posterior
 from edpbrl_gym.estimation.neighbourhood import VocabularyPrior
 from edpbrl_gym.likelihood import Response
 from edpbrl_gym.planners import AdaptivePlanner, PromptFeatures, RandomPlanner, make_planner
-from edpbrl_gym.planners.exchange import search_prompts
+from edpbrl_gym.planners.exchange import exchange, search_prompts
 from edpbrl_gym.planners.option_features import ComposedFeatures, TokenFeatures, option_features
-from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance
+from edpbrl_gym.planners.scores import ExpectedBest, ExpectedInformation, ExpectedVariance, MutualInformation
 from edpbrl_gym.session import Session
 from edpbrl_gym.vocabulary import SEPARATOR
 from tests.helpers.clustered_words import ToyEncoder, clustered_rows, make_words
@@ -117,6 +117,57 @@ def test_the_search_finds_the_best_of_all_pairs_of_prompts(seed):
     ):
         found, best = small_search(seed, score)
         assert found == pytest.approx(best, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [*itertools.product(["information", "variance", "mutual", "best"], [2, 4]), ("best", 1)]
+)
+def test_the_search_is_that_with_scores_that_know_nothing_of_earlier_sweeps(kind, count):
+    """Also of the first prompts' tokens: they are tried only while a prompt has them."""
+    sizes, size, d = (30, 40, 20), 8, 5
+    differing = 0
+    for seed in range(12):
+        rng = np.random.default_rng([seed, count])
+        tables = [rng.normal(size=(n, d)).astype(np.float32) for n in sizes]
+        draws, posterior = 2 * rng.normal(size=(6, d)), Posterior(np.zeros(d), np.eye(d) + 0.5)
+
+        def make(draws=draws, posterior=posterior):
+            if kind in ("mutual", "best"):
+                return (MutualInformation if kind == "mutual" else ExpectedBest)(draws)
+            return (ExpectedInformation if kind == "information" else ExpectedVariance)(draws, posterior)
+
+        def allowed(step, lane, prompts):
+            mask = np.ones(sizes[step], dtype=bool)
+            mask[np.delete(prompts[:, step], lane)] = False
+            return mask
+
+        class Sum:
+            def others(self, prompts, step, tables=tables):
+                return sum(tables[one][prompts[:, one]].astype(float) for one in range(3) if one != step)
+
+        start = np.stack([rng.permutation(n)[:count] for n in sizes], axis=1)
+        given = {"steps": np.arange(3), "candidates": size, "sweeps": 3}
+        found = search_prompts(make(), Sum(), tables, allowed, start, **given, rng=np.random.default_rng(seed))
+
+        rng, prompts, value = np.random.default_rng(seed), start.copy(), -np.inf
+        drawn = [rng.choice(n, size=size, replace=False) for n in sizes]
+        for _ in range(3):
+            before = value
+            for step in rng.permutation(3):
+                pool, score = np.unique([*drawn[step], *prompts[:, step]]), make()
+                score.prepare(tables[step][pool], Sum().others(prompts, step))
+
+                def legal(lane, question, step=step, pool=pool, prompts=prompts):
+                    shown = prompts.copy()
+                    shown[:, step] = pool[question]
+                    return allowed(step, lane, shown)[pool]
+
+                places, value = exchange(score, legal, np.searchsorted(pool, prompts[:, step]), sweeps=1, rng=rng)
+                prompts[:, step] = pool[places]
+            if value <= before + 1e-3 * abs(before):
+                break
+        differing += not np.array_equal(found, prompts)
+    assert not differing
 
 
 def test_the_prompts_follow_the_plan_of_the_first_step():

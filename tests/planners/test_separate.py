@@ -29,6 +29,7 @@ def test_values_are_their_definitions(kind, count):
     root, draws, rows = np.tril(rng.normal(size=(D, D))), rng.normal(size=(7, D)), items(0)
     covariance, offsets = root.T @ root, 0.1 * rng.normal(size=(count, D))
     score = SeparateOptions(draws, model, Posterior(np.zeros(D), np.linalg.inv(covariance)), score=kind)
+    score.prepare(rows, offsets + 1.0)  # then the same candidates with other offsets
     score.prepare(rows, offsets)
     question = rng.integers(N, size=count)
     values = score.replacements(question, count - 1)

@@ -31,5 +31,6 @@ def test_questions_have_the_information_of_their_format(format, seed, options, d
     kinds = (("information", None), ("variance", None), ("variance", contrasts))
     for (kind, given_contrasts), values in zip(kinds, np.transpose(expected), strict=True):
         score = SequentialChoices(thetas, format.picks(options), factor, score=kind, contrasts=given_contrasts)
+        score.prepare(tokens, offsets + 1.0)  # then the same candidates with other offsets
         score.prepare(tokens, offsets)
         np.testing.assert_allclose(score.replacements(chosen, lane), values, rtol=1e-9, atol=1e-10)

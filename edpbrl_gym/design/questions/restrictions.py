@@ -165,7 +165,7 @@ class TokenRules:
         ids = np.arange(self.num_rows) if identity is None else np.unique(np.array(identity), return_inverse=True)[1]
         self.identity: Indices = np.asarray(ids, dtype=np.int64)
         self._count = int(self.identity.max()) + 1
-        self._or_unknown = np.append(self.identity, -1)  # at place -1, too
+        self._known = np.concatenate([[-1], self.identity])  # by row + 1; first that of an unknown token
         self._step_ids = [self.identity[low:high] for low, high in self.ranges]
         self._partners = self._forbidden_partners()
         self._check_base()
@@ -210,7 +210,7 @@ class TokenRules:
     def ids(self, tokens: ArrayLike) -> Indices:
         """Identity of each token of an array (..., h), h <= H; -1 where the token is not known."""
         numbers = np.asarray(tokens, dtype=np.int64)
-        return self._or_unknown[np.where(numbers < 0, -1, numbers + self.first[: numbers.shape[-1]])]
+        return self._known[np.where(numbers < 0, 0, numbers + self.first[: numbers.shape[-1]] + 1)]
 
     def allowed(self, step: int, lane: ArrayLike, others: ArrayLike, among: Indices | slice = slice(None)) -> Booleans:
         """Which tokens a lane may show at a step, given all other tokens that are known.

@@ -72,7 +72,8 @@ def _protocol() -> type[asyncio.Protocol]:
 def listen(host: str, port: int) -> socket.socket:
     """A socket at an address; a ValueError where that is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends the end of a page at once only if the protocol is named; else it waits 40 ms for the browser
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it Nagle's algorithm and the browser's delayed
+    # confirmation hold back the end of every page for 40 ms
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -23,6 +23,6 @@ def test_the_end_of_a_page_does_not_wait_for_the_browser_to_confirm_its_beginnin
             async with await asyncio.start_server(answer, sock=place):
                 _, writer = await asyncio.open_connection(*place.getsockname())
                 writer.close()
-                return await found
+                return await asyncio.wait_for(found, 30)
 
     assert asyncio.run(is_sent_at_once()) == 1
