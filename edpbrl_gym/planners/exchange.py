@@ -232,7 +232,7 @@ def search_prompts(
     for _ in range(sweeps):
         before = value
         for step in rng.permutation(steps).tolist():
-            # a single option is compared with the best of all prepared candidates, so these are only those that are tried
+            # a single option is compared with the best of all prepared candidates, so none may be one of before
             if step not in parts or len(prompts) == 1:
                 parts[step] = _Candidates(copy(score), tables[step], drawn[step], prompts[:, step])
             part = parts[step]
