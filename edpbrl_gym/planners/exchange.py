@@ -234,7 +234,8 @@ def search_prompts(
         for step in rng.permutation(steps).tolist():
             # a single option is compared with the best of all prepared candidates, so none may be one of before
             if step not in parts or len(prompts) == 1:
-                parts[step] = _Candidates(copy(score), tables[step], drawn[step], prompts[:, step])
+                score = copy(score)  # that of the step before, which knows the posterior
+                parts[step] = _Candidates(score, tables[step], drawn[step], prompts[:, step])
             part = parts[step]
             part.score.prepare(part.features, options.others(prompts, step))
             places = np.searchsorted(part.tokens, prompts[:, step])
@@ -249,7 +250,7 @@ class _Candidates:
     """The tokens of a step that a search tries, in order, and a score that is prepared for no others.
 
     Args:
-        score: Not yet prepared.
+        score: For these tokens alone.
         table: All tokens of the step, (V, d).
         drawn: Those that may always be tried.
         first: Those of the first prompts, (K,), which may be tried as long as a prompt has them.

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,13 +130,13 @@ class _InformationScore(QuestionScore):
     def __init__(self, draws: Floats, posterior: Posterior) -> None:
         super().__init__(draws)
         self._posterior, self._root = posterior, np.empty((0, 0))
-        self._casts = _LastCast()  # copies of a score share it
+        self._cast: Table = self._root
 
     def prepare(self, tokens: Table, offsets: Floats) -> None:
         part, self._used, self._own = self._posterior.apart(tokens, offsets)
-        if part.inverse_factor is not self._root:  # the same for all steps of a search
+        if part.inverse_factor is not self._root or tokens.dtype != self._cast.dtype:  # once in a search
             self._root, self._tokens = part.inverse_factor, None
-        self._cast = self._casts.of(self._root, tokens.dtype)
+            self._cast = self._root.astype(tokens.dtype)
         super().prepare(tokens, offsets)
 
     def _take_tokens(self, tokens: Table) -> None:
@@ -388,18 +388,6 @@ def _eigh(matrix: Floats) -> tuple[Floats, Floats]:
     if failed:
         raise np.linalg.LinAlgError("Expected a symmetric matrix of finite numbers, got one without eigenvalues")
     return values, vectors
-
-
-class _LastCast:
-    """The last matrix that was converted to another precision, and the result."""
-
-    def __init__(self) -> None:
-        self._matrix, self._cast = np.empty((0, 0)), np.empty((0, 0))
-
-    def of(self, matrix: Floats, dtype: np.dtype[Any]) -> Table:
-        if matrix is not self._matrix or dtype != self._cast.dtype:
-            self._matrix, self._cast = matrix, matrix.astype(dtype)
-        return self._cast
 
 
 def _triangular(root: Table, columns: Table, *, transposed: bool = False) -> Table:
