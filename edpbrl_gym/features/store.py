@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edpbrl_gym._files import replacing, sweep
+from edpbrl_gym._threads import give_back
 from edpbrl_gym.features.base import check_fingerprint
 
 __all__ = [
@@ -218,6 +219,8 @@ class _Index:
         is_last = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
         self._keys, self._places = keys[is_last], places[is_last]
         self._sorted_blocks = set(np.unique(self._places >> 32).tolist())
+        del keys, places, order, is_last
+        give_back()  # sorting took several times as much as is kept, and the next time the holes are too small
 
 
 def _joined(keys: Iterable[bytes]) -> NDArray[Any]:

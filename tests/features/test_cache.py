@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -402,6 +403,30 @@ def test_an_index_finds_what_a_dictionary_does(steps):
         for one, place in zip(asked, index.find(asked).tolist(), strict=True):
             assert place in expected.get(one, {-1})
         assert len(index) == len(expected)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="freed memory is given back where the C library is glibc")
+def test_an_index_takes_the_memory_of_its_keys():
+    """24 bytes a key, and not what sorting them took besides: a server meets hundreds of thousands."""
+    script = textwrap.dedent("""
+        import numpy as np
+        from edpbrl_gym.features.store import _Index
+
+        def anonymous():
+            with open("/proc/self/smaps_rollup") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:")) * 1024
+
+        index, rng, taken = _Index(), np.random.default_rng(0), []
+        for block in range(1, 36):
+            keys = [bytes(row) for row in rng.integers(256, size=(16384, 16), dtype=np.uint8)]
+            index.put(keys, block)
+            index.find(keys[:4])
+            del keys
+            taken.append(anonymous())
+        print(max((one - taken[0]) / 16384 / block for block, one in enumerate(taken) if block >= 10))
+    """)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 40
 
 
 def test_a_key_that_is_not_stored_is_an_error(tmp_path):
