@@ -6,7 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,22 +80,14 @@ def _run_unit(settings: DemoSettings, unit: Unit, folder: Path, run: Run, say: S
     tokens = memo.encode(words.all_tokens)
     prior = make_prior("words", tokens, others=other_texts(words, run.encoder))
     workshop = _Workshop(settings, words, memo, judged, pairs, prior, PromptFeatures(words, tokens, memo))
-    users = [
-        SyntheticUser.from_text(
-            text, memo, mode="sampled", scale=_SCALE, seed=derive_seed(settings.seed, "user", number), name=text
-        )
-        for number, text in enumerate(settings.text)
-    ]
+    users = workshop.users()
     rows: list[dict[str, Any]] = []
+    prior.think()  # with all cores: everybody's first estimate needs it
     # questions of a user wait for each other's answers and keep one core busy
-    with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as ahead:
+    with one_blas_thread(), one_torch_thread(), ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as beside:
         try:
-            ahead.submit(prior.think)  # the first estimate needs it, a few questions later
-            designed = workshop.designed(users)
-            work = [
-                pool.submit(workshop.compare, *pair, number)
-                for number, pair in enumerate(zip(users, designed, strict=True))
-            ]
+            designed = beside.submit(workshop.designed)
+            work = [pool.submit(workshop.compare, user, designed, number) for number, user in enumerate(users)]
             for number, (user, done) in enumerate(zip(users, work, strict=True)):
                 compared = done.result()
                 if number == 0:
@@ -133,7 +125,21 @@ class _Workshop(NamedTuple):
         known = [*self.words.all_tokens, *self.settings.text]
         return MemoEncoder(self.memo.encoder, texts=known, rows=self.memo.encode(known))
 
-    def designed(self, users: list[SyntheticUser]) -> list[Comparisons]:
+    def users(self) -> list[SyntheticUser]:
+        """Who answers, from the beginning of their draws."""
+        return [
+            SyntheticUser.from_text(
+                text,
+                self.memo,
+                mode="sampled",
+                scale=_SCALE,
+                seed=derive_seed(self.settings.seed, "user", number),
+                name=text,
+            )
+            for number, text in enumerate(self.settings.text)
+        ]
+
+    def designed(self) -> list[Comparisons]:
         """The paper's way: every user answers questions of its design, one at each step of a prompt."""
         settings, episodes = self.settings, math.ceil(self.settings.questions / self.words.horizon)
         lanes: Any = make_prompt_lanes(
@@ -143,11 +149,13 @@ class _Workshop(NamedTuple):
         agent = make_agent(
             "newton", lanes, num_options=_PAPER_OPTIONS, episodes=episodes, seed=settings.seed, **_DESIGN
         ).learn()
-        answered = [collect(lanes, agent, user, episodes=episodes, seed=number) for number, user in enumerate(users)]
+        answered = [
+            collect(lanes, agent, user, episodes=episodes, seed=number) for number, user in enumerate(self.users())
+        ]
         lanes.close()
         return answered
 
-    def compare(self, user: SyntheticUser, designed: Comparisons, number: int) -> _Compared:
+    def compare(self, user: SyntheticUser, designed: Future[list[Comparisons]], number: int) -> _Compared:
         """Ask a user our way, and compare with what the answers to the paper's questions teach."""
         settings, encoder = self.settings, self.encoder()
         checkpoints = sorted({max(1, round(settings.questions * i / _CHECKPOINTS)) for i in range(1, _CHECKPOINTS + 1)})
@@ -166,12 +174,12 @@ class _Workshop(NamedTuple):
             if session.answered in checkpoints:
                 ours[session.answered] = np.asarray(session.estimate.theta)
 
-        user.reset()
         run(session, user, settings.questions, track=learn)
         last = session.transcript.questions[-1]
         example = {"texts": last.texts, "chosen": session.comparisons.choice[-1], "likes": user.name}
+        paper = designed.result()[number]
         theirs = {
-            count: np.asarray(estimate(designed.select(np.arange(count)), regularization=_RIDGE).theta)
+            count: np.asarray(estimate(paper.select(np.arange(count)), regularization=_RIDGE).theta)
             for count in checkpoints
         }
         rows = self._curves(user, {PAPER: theirs, OURS: ours})
